@@ -1,0 +1,44 @@
+"""What a rule decided and a store is to keep: a new task, or a change of one. Either is kept whole or not at all."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from raincheck.core.payload import Payload
+from raincheck.core.records import Artifact, HistoryEntry, InputRequest, Step, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A new task and what comes with it."""
+
+    task: Task
+    entry: HistoryEntry
+    arguments: Payload
+    caller: Payload | None
+    """Who called, and what the worker needs to know of the call (identity, trace)."""
+    request_digest: str | None
+    """Tells this request from another under the same idempotency key; None where there is no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A decided change of one task.
+
+    It holds only while the stored task is the one it was decided on: `before.version` is still the stored
+    version and, where `lease_seen` is set, the stored lease still ends at that moment (extending a lease is not
+    a new version, and a holder who extends must not be cut off by somebody who read the lease before).
+    """
+
+    before: Task
+    after: Task
+    entry: HistoryEntry | None = None
+    lease_seen: datetime | None = None
+    steps: tuple[Step, ...] = ()
+    """New checkpoints."""
+    inputs: tuple[InputRequest, ...] = ()
+    """New questions, and old ones with their answers."""
+    artifacts: tuple[Artifact, ...] = ()
+    variables: Payload | None = None
+    outcome: Payload | None = None
+    spawned: tuple[Creation, ...] = ()
+    """Child tasks that begin to exist with this change."""

@@ -1,0 +1,150 @@
+"""What can be asked of a task. Each is decided by `decide`, which alone knows the rules.
+
+Those that only the running attempt may ask carry its number as `fence`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from raincheck.core.change import Creation
+from raincheck.core.payload import Payload
+from raincheck.core.records import Artifact, InputRequest, Progress, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Begin an attempt."""
+
+    holder: str
+    lease_for: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Report from the running attempt. What is not given stays as it is."""
+
+    fence: int
+    progress: Progress | None = None
+    status_message: str | None = None
+    steps: tuple[Step, ...] = ()
+    asked: tuple[InputRequest, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    variables: Payload | None = None
+    spawned: tuple[Creation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Stop holding a worker until an answer, a child's end, or `until`.
+
+    `seen` is the task's count of signals that the attempt knows of. If there have been more, the task does not
+    park but goes back to the queue, so that an answer that comes in between is never slept through.
+    """
+
+    fence: int
+    seen: int
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Hand the attempt back: the worker shuts down."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """Stop here, because the task is to be paused."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """End with a result."""
+
+    fence: int
+    result: Payload
+    is_error: bool = False
+    status_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The attempt went wrong. Whether the task tries again is decided by its policy.
+
+    `chance` is a random number from 0 to 1 for the wait's jitter; `message` is what callers may read.
+    """
+
+    fence: int
+    error: Payload
+    message: str
+    retryable: bool = True
+    chance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """The attempt's lease ran out."""
+
+    actor: str = "sweeper"
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """The task's deadline passed."""
+
+    actor: str = "sweeper"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The moment a parked task waited for has come."""
+
+    actor: str = "sweeper"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A child ended."""
+
+    actor: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answers to open questions, by key. `inputs` are the task's questions as they were read."""
+
+    inputs: tuple[InputRequest, ...]
+    answers: Mapping[str, Payload]
+    actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop the task for good."""
+
+    actor: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Hold the task back until it is resumed."""
+
+    actor: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let a paused task go on."""
+
+    actor: str
+
+
+AttemptCommand = Note | Park | Release | Yield | Complete | Fail
+Command = AttemptCommand | Claim | Interrupt | Expire | Due | Signal | Answer | Cancel | Pause | Resume

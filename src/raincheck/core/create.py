@@ -1,0 +1,94 @@
+"""How a task comes to be."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from raincheck.core.change import Creation
+from raincheck.core.lifecycle import Event, Phase
+from raincheck.core.limits import Limits
+from raincheck.core.owner import Owner
+from raincheck.core.payload import Json, Payload, check_size
+from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.core.retention import DEFAULT_RETENTION, Retention
+from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
+from raincheck.core.text import check_name, clip
+from raincheck.errors import InvalidValue
+
+PRIORITIES = range(-100, 101)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What a task is asked for with."""
+
+    id: TaskId
+    namespace: str
+    owner: Owner
+    tool: Tool
+    arguments: Payload
+    caller: Payload | None = None
+    parent_id: TaskId | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    """From `digest_request`; goes with an idempotency key."""
+    priority: int = 0
+    due_at: datetime | None = None
+    deadline_at: datetime | None = None
+    retry: RetryPolicy = DEFAULT_RETRY
+    retention: Retention = DEFAULT_RETENTION
+    actor: str = "caller"
+
+
+def digest_request(tool: str, arguments: Json) -> str:
+    """Tells one request from another, whatever the order of its keys."""
+    text = json.dumps([tool, arguments], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
+    """The task that `new` asks for.
+
+    Raises:
+        InvalidValue: something in it can't be kept, or lies beyond its bound.
+    """
+    _check(new, now, limits)
+    waits = new.due_at is not None and new.due_at > now
+    phase = Phase.PARKED if waits else Phase.QUEUED
+    task = Task(
+        id=new.id,
+        namespace=new.namespace,
+        owner=new.owner,
+        tool=new.tool,
+        created_at=now,
+        updated_at=now,
+        phase=phase,
+        parent_id=new.parent_id,
+        idempotency_key=new.idempotency_key,
+        priority=new.priority,
+        due_at=new.due_at if waits else None,
+        deadline_at=new.deadline_at,
+        retry=new.retry,
+        retention=new.retention,
+    )
+    actor = clip(new.actor) or ""
+    entry = HistoryEntry(seq=1, at=now, event=Event.CREATE, before=None, after=phase, attempt=0, actor=actor)
+    return Creation(task, entry, new.arguments, new.caller, new.request_digest)
+
+
+def _check(new: NewTask, now: datetime, limits: Limits) -> None:
+    check_name(new.id, what="a task's id")
+    check_name(new.namespace, what="a namespace")
+    check_name(new.tool.name, what="a tool's name")
+    check_name(new.tool.version, what="a tool's version")
+    if new.idempotency_key is not None:
+        check_name(new.idempotency_key, what="an idempotency key")
+    if (new.idempotency_key is None) != (new.request_digest is None):
+        raise InvalidValue("an idempotency key and the digest of its request go together")
+    if new.priority not in PRIORITIES:
+        raise InvalidValue(f"priority must be from {PRIORITIES[0]} to {PRIORITIES[-1]}, not {new.priority}")
+    if new.deadline_at is not None and new.deadline_at <= max(now, new.due_at or now):
+        raise InvalidValue(f"task {new.id!r} would be past its deadline {new.deadline_at} before it begins")
+    check_size(new.arguments, limits.arguments, what="arguments")
+    check_size(new.caller, limits.caller, what="the caller's identity")

@@ -1,0 +1,67 @@
+"""How often a task tries again, and how long it waits in between. Pure: the caller brings the randomness."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from raincheck.errors import ConfigurationError
+
+LONGEST_WAIT = timedelta(days=365)
+
+
+class OnInterrupt(StrEnum):
+    """What becomes of a task whose attempt was cut off in the middle."""
+
+    RETRY = "retry"
+    """Another attempt goes on from the last checkpoint."""
+    FAIL = "fail"
+    """The task fails: running it twice would do harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How many attempts may go wrong, and the wait after each.
+
+    The wait grows from `first` by `factor` up to `most`; `jitter` is the part of it (0 to 1) that is left to chance.
+    """
+
+    attempts: int = 3
+    first: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    most: timedelta = timedelta(minutes=5)
+    jitter: float = 0.5
+    on_interrupt: OnInterrupt = OnInterrupt.RETRY
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ConfigurationError(f"a task needs at least one attempt, not {self.attempts}")
+        if not timedelta(0) <= self.first <= self.most <= LONGEST_WAIT:
+            raise ConfigurationError(
+                f"retry waits must satisfy 0 <= first <= most <= {LONGEST_WAIT.days} days, "
+                f"not first={self.first}, most={self.most}"
+            )
+        # Written so that NaN fails too.
+        if not 1.0 <= self.factor <= 1_000.0:
+            raise ConfigurationError(f"a retry's factor must be between 1 and 1000, not {self.factor}")
+        if not 0.0 <= self.jitter <= 1.0:
+            raise ConfigurationError(f"a retry's jitter must be between 0 and 1, not {self.jitter}")
+
+    def may_retry(self, failures: int) -> bool:
+        """Whether another attempt is allowed after so many have gone wrong."""
+        return failures < self.attempts
+
+    def wait(self, failures: int, chance: float) -> timedelta:
+        """How long to wait after the attempt that was the `failures`-th to go wrong.
+
+        `chance` is a random number from 0 (the full wait) to 1 (the shortest).
+        """
+        wait = self.first
+        # Multiplying step by step stops at the cap, where a power of the factor would overflow.
+        for _ in range(failures - 1):
+            if wait >= self.most:
+                break
+            wait = min(wait * self.factor, self.most)
+        return wait * (1.0 - self.jitter * chance)
+
+
+DEFAULT_RETRY = RetryPolicy()

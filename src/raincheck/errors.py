@@ -1,0 +1,177 @@
+"""Every error that raincheck raises, grouped by what the catcher should do.
+
+    RaincheckError
+    ├── TaskError                  about one task; carries its id
+    │   ├── TaskNotFound           unknown, expired, or somebody else's: the three look alike
+    │   ├── IllegalTransition      the task's phase does not allow it; nothing changed
+    │   ├── LeaseLost              the attempt no longer holds the task: stop quietly, never try the write again
+    │   ├── StaleChange            the task changed since it was read: read it again and decide anew
+    │   ├── AlreadyRecorded        a step, question or id that exists already; nothing changed
+    │   └── IdempotencyConflict    the key was used for a different request
+    ├── InvalidValue               a value that can't be taken as it is
+    │   ├── NotJson                not JSON
+    │   ├── PayloadSealed          encrypted, and no key is at hand
+    │   └── TooLarge               beyond a documented bound
+    ├── QuotaExceeded              the owner has too many tasks: try again later
+    ├── StoreError                 the store could not do it; the driver's error is the `__cause__`
+    │   ├── StoreUnavailable       busy or not reachable: trying again is reasonable
+    │   ├── StoreFull              no room left
+    │   ├── StoreReadOnly          the store can't be written
+    │   ├── StoreCorrupt           the store is damaged
+    │   ├── NotAStore              something else is kept there
+    │   └── SchemaMismatch         written by another version of raincheck
+    └── ConfigurationError         raised when things are put together, not at first use
+
+A message says what happened, to what, and what to do. Facts that a program may want are attributes.
+"""
+
+from datetime import timedelta
+
+
+class RaincheckError(Exception):
+    """The base of every error that raincheck raises."""
+
+
+class TaskError(RaincheckError):
+    """An error about one task."""
+
+    def __init__(self, task_id: str, message: str) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class TaskNotFound(TaskError):
+    """No such task for this reader.
+
+    An unknown id, an expired task and another owner's task are the same error with the same message, so that an
+    id can't be probed for.
+    """
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} not found: it is unknown, has expired, or is not yours")
+
+
+class IllegalTransition(TaskError):
+    """The task's phase does not allow the event. Nothing changed."""
+
+    def __init__(self, task_id: str, phase: str, event: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} is {phase}: it can't take {event!r}; nothing changed")
+        self.phase = phase
+        self.event = event
+
+
+class LeaseLost(TaskError):
+    """The attempt no longer holds the task. Stop quietly: whatever it would write is refused."""
+
+    def __init__(self, task_id: str, attempt: int) -> None:
+        super().__init__(
+            task_id,
+            f"attempt {attempt} of task {task_id!r} no longer holds it (it ended, or another attempt began): "
+            f"stop the work, its writes are refused",
+        )
+        self.attempt = attempt
+
+
+class StaleChange(TaskError):
+    """The task changed since it was read. Nothing was written: read it again and decide anew."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} changed since it was read: load it again and decide anew")
+
+
+class AlreadyRecorded(TaskError):
+    """Something that may exist only once on a task, or a task of that id, exists already. Nothing was written."""
+
+    def __init__(self, task_id: str, what: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} already has {what}; nothing was written")
+        self.what = what
+
+
+class IdempotencyConflict(TaskError):
+    """The idempotency key was used for a different request. `task_id` is the task that has the key."""
+
+    def __init__(self, task_id: str, key: str) -> None:
+        super().__init__(
+            task_id,
+            f"idempotency key {key!r} already belongs to task {task_id!r}, which was asked for another tool or with "
+            f"other arguments: use a new key for a new request",
+        )
+        self.key = key
+
+
+class InvalidValue(RaincheckError, ValueError):
+    """A value that can't be taken as it is."""
+
+
+class NotJson(InvalidValue):
+    """A value that JSON can't carry."""
+
+
+class PayloadSealed(InvalidValue):
+    """The payload is encrypted, and it was read without its key."""
+
+
+class TooLarge(InvalidValue):
+    """A value beyond its bound. Nothing was written."""
+
+    def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
+        super().__init__(f"{what} has {size:,} {unit}, and {limit:,} are allowed: send less, or raise the limit")
+        self.what = what
+        self.size = size
+        self.limit = limit
+
+
+class QuotaExceeded(RaincheckError):
+    """The owner has reached a limit on tasks. Nothing was created."""
+
+    def __init__(self, which: str, limit: int, retry_after: timedelta | None) -> None:
+        when = "when one of them has ended" if retry_after is None else f"in {retry_after.total_seconds():.0f} s"
+        super().__init__(f"too many {which} (at most {limit} for one owner): try again {when}")
+        self.which = which
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+class StoreError(RaincheckError):
+    """The store could not do what was asked. Nothing is half-written."""
+
+    def __init__(self, store: str, message: str) -> None:
+        super().__init__(f"{store}: {message}")
+        self.store = store
+
+
+class StoreUnavailable(StoreError):
+    """The store is busy, closed or out of reach. Trying again is reasonable."""
+
+
+class StoreFull(StoreError):
+    """The store has no room left."""
+
+
+class StoreReadOnly(StoreError):
+    """The store can't be written."""
+
+
+class StoreCorrupt(StoreError):
+    """The store is damaged."""
+
+
+class NotAStore(StoreError):
+    """What is kept there was not made by raincheck. It was left untouched."""
+
+
+class SchemaMismatch(StoreError):
+    """The store was written by a newer raincheck. It was left untouched."""
+
+    def __init__(self, store: str, found: int, known: int) -> None:
+        super().__init__(
+            store,
+            f"its schema is version {found}, and this raincheck knows versions up to {known}: "
+            f"upgrade raincheck, or name another store",
+        )
+        self.found = found
+        self.known = known
+
+
+class ConfigurationError(RaincheckError):
+    """Something was put together in a way that can't work."""

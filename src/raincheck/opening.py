@@ -1,0 +1,71 @@
+"""Where a store's name becomes a store: the one place that knows them all."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import assert_never
+from urllib.parse import urlsplit
+
+from platformdirs import user_state_path
+
+from raincheck.address import MemoryAddress, PostgresAddress, SqliteAddress, parse_address
+from raincheck.errors import ConfigurationError
+from raincheck.stores.interface import Store
+
+VARIABLE = "RAINCHECK_STORE"
+
+
+@asynccontextmanager
+async def open_store(name: str | None = None) -> AsyncGenerator[Store]:
+    """Open the store of this name, and close it at the end.
+
+    Without a name it is the one in the variable `RAINCHECK_STORE`, else `tasks.db` in this user's state folder.
+
+        async with open_store("tasks.db") as store:
+            ...
+
+    Raises:
+        ConfigurationError: the name can't be understood, or can't be used here.
+        StoreError: the store can't be opened.
+    """
+    store = make_store(name)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def make_store(name: str | None = None) -> Store:
+    """The store of this name, not opened yet.
+
+    Raises:
+        ConfigurationError: the name can't be understood, or can't be used here.
+    """
+    name = name or os.environ.get(VARIABLE)
+    address = parse_address(name) if name else SqliteAddress(_default_path())
+    match address:
+        case MemoryAddress():
+            from raincheck.stores.memory import MemoryStore
+
+            return MemoryStore()
+        case SqliteAddress(path):
+            from raincheck.stores.sqlite import SqliteStore
+
+            return SqliteStore(path)
+        case PostgresAddress(url):
+            host = urlsplit(url).hostname
+            raise ConfigurationError(
+                f"this version of raincheck has no PostgreSQL store yet (asked for one on {host or 'this machine'}): "
+                f"use a file, such as sqlite:///tasks.db"
+            )
+        case _:
+            assert_never(address)
+
+
+def _default_path() -> Path:
+    folder = user_state_path("raincheck", appauthor=False)
+    # Ours, so it is made where it is missing; the folder of a path that somebody names is not.
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / "tasks.db"

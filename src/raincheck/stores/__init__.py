@@ -1,0 +1,1 @@
+"""Where tasks are kept: the seam (`interface`), and the stores behind it."""

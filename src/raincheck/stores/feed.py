@@ -1,0 +1,92 @@
+"""Feeds: how those who wait learn that something may have changed.
+
+A feed is a hint, never the truth: whoever gets one reads the store again. That makes it safe to merge hints, to
+give one too many, and to give up on naming tasks when there are too many, so a reader who is slow or gone costs
+a bounded set and nothing else.
+"""
+
+import asyncio
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from raincheck.core.records import TaskId
+
+LIMIT = 10_000
+
+ANYTHING: frozenset[TaskId] = frozenset()
+"""Too many to name, or some may have been missed: read again whatever you wait for."""
+
+Hint: TypeAlias = frozenset[TaskId]
+
+
+class Feed:
+    """Hints for one listener. Iterate over it; it ends when the store is closed."""
+
+    def __init__(self) -> None:
+        self._pending: set[TaskId] = set()
+        self._overflown = False
+        self._closed = False
+        self._ready = asyncio.Event()
+
+    def publish(self, hint: Hint) -> None:
+        if hint == ANYTHING or len(self._pending) + len(hint) > LIMIT:
+            self._overflown = True
+            self._pending.clear()
+        elif not self._overflown:
+            self._pending |= hint
+        self._ready.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._ready.set()
+
+    def __aiter__(self) -> "Feed":
+        return self
+
+    async def __anext__(self) -> Hint:
+        await self._ready.wait()
+        if self._overflown or self._pending:
+            hint = ANYTHING if self._overflown else frozenset(self._pending)
+            self._overflown = False
+            self._pending.clear()
+            if not self._closed:
+                self._ready.clear()
+            return hint
+        raise StopAsyncIteration
+
+
+class Feeds:
+    """All feeds of one store handle. Used on its event loop only."""
+
+    def __init__(self) -> None:
+        self._feeds: set[Feed] = set()
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    @contextmanager
+    def listen(self) -> Generator[Feed]:
+        feed = Feed()
+        self._feeds.add(feed)
+        try:
+            yield feed
+        finally:
+            self._feeds.discard(feed)
+
+    def publish(self, task_ids: Iterable[TaskId]) -> None:
+        """Tell everybody. An empty hint means that anything may have changed, so it is not sent by accident."""
+        hint = frozenset(task_ids)
+        if hint:
+            self._send(hint)
+
+    def publish_anything(self) -> None:
+        self._send(ANYTHING)
+
+    def close(self) -> None:
+        for feed in self._feeds:
+            feed.close()
+
+    def _send(self, hint: Hint) -> None:
+        for feed in self._feeds:
+            feed.publish(hint)

@@ -1,0 +1,251 @@
+"""The store seam: a small set of whole transactions.
+
+Theory of operation
+===================
+Rules live once, in `core`. A store keeps what was decided and does nothing else, so it can be small, and every store
+behaves alike because one suite (`raincheck.testing.StoreContract`) says what alike means.
+
+A change goes through three steps: *read* a task, *decide* (`core.decide`, pure), *commit*. Nothing is locked in
+between. A commit holds only if the stored task still has the version that was read; otherwise nothing is
+written and `StaleChange` says so. The loser of any race therefore learns that it lost, reads again, and decides
+anew on what is true by then; `stores.apply` is that loop. Two verbs can't be split like that without workers
+fighting over the same rows, and decide inside their transaction: `claim` and, because it counts, `create`.
+
+Four rules hold for every method:
+
+- **Whole.** It happens entirely or not at all, also if the process dies in the middle, or the caller is cancelled.
+- **Scoped.** A reader sees what its `Scope` covers. Anything else, and anything expired at `now`, is
+  `TaskNotFound`, the same for all.
+- **Timeless.** A store never asks what time it is: `now` is a parameter. Leases trust one clock, which is
+  chosen where the program is put together (this machine's for stores on one machine, the database's for a store
+  on many).
+- **Honest.** What the driver raises arrives as a `StoreError`.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol, Self
+
+from raincheck.core.change import Change, Creation
+from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Quota
+from raincheck.core.owner import Scope
+from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
+from raincheck.errors import InvalidValue
+from raincheck.stores.feed import Feed
+
+PAGE_LIMIT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do beyond the contract's core. The suite leaves out what is not declared, and only that."""
+
+    durable: bool
+    """What was committed is there when the store is opened again."""
+    shared: bool
+    """Several handles, in this process or others, may use the same data at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Which tasks a worker can take, how many, and for how long."""
+
+    namespace: str
+    tools: frozenset[Tool]
+    holder: str
+    lease_for: timedelta
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAttempt:
+    """An attempt that somebody believes to hold."""
+
+    task_id: TaskId
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuery:
+    """Which tasks to list. What is None does not narrow."""
+
+    scope: Scope
+    parent_id: TaskId | None = None
+    tool: str | None = None
+    phases: frozenset[Phase] | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a list: just past this task. It never moves, whatever else is created, ends or is pruned."""
+
+    created_at: datetime
+    task_id: TaskId
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        return cls(task.created_at, task.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list, and where the next part begins; None at the end."""
+
+    tasks: tuple[Task, ...]
+    next: Position | None
+
+    @classmethod
+    def of(cls, found: Sequence[Task], limit: int) -> Self:
+        """The page that begins with `found`, which must have one task more than the page if there are more."""
+        shown = tuple(found[:limit])
+        return cls(shown, Position.of(shown[-1]) if len(found) > limit else None)
+
+
+def page_size(limit: int) -> int:
+    """A limit within bounds."""
+    return max(1, min(limit, PAGE_LIMIT))
+
+
+def ids_touched(changes: Sequence[Change]) -> list[TaskId]:
+    """The tasks that a commit is about, changed and spawned.
+
+    Raises:
+        InvalidValue: one of them occurs twice, so that it would not be clear what holds.
+    """
+    spawned = (creation.task.id for change in changes for creation in change.spawned)
+    ids = [*(change.before.id for change in changes), *spawned]
+    if len(set(ids)) < len(ids):
+        raise InvalidValue(f"a commit may name a task only once, not {sorted(ids)}")
+    return ids
+
+
+class Store(Protocol):
+    """What keeps tasks. See the module's text for what holds for all methods."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def open(self) -> None:
+        """Make the store ready, and bring an older schema up to date.
+
+        - Of several processes that open an older store at once, one migrates it; the others wait and find it done.
+        - A newer schema is `SchemaMismatch`, anything that raincheck did not make is `NotAStore`; both are left
+          untouched.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Feeds end. Closing twice is fine."""
+        ...
+
+    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
+        """Keep a new task with its first history entry, and return it.
+
+        - Committed when it returns: the id may leave the process.
+        - Where the owner has a task in this namespace with the same idempotency key that has not expired, that
+          task is returned (its id differs from the one asked for), and nothing is created. Of two racing
+          creates with one key, one creates and the other gets the winner's task.
+        - The same key with another `request_digest` is `IdempotencyConflict`.
+        - The quota is counted in the same transaction, so two racing creates can't both take the last place:
+          the loser gets `QuotaExceeded`. A task that is returned by its key is not counted again.
+        - An id that exists is `AlreadyRecorded`.
+        """
+        ...
+
+    async def commit(self, changes: Sequence[Change]) -> None:
+        """Keep changes of one or several tasks: all of them or none.
+
+        - `StaleChange` (with the id of the first that fails) unless each stored task has `before.version` and,
+          where `lease_seen` is set, a lease that ends exactly then. A task that is gone is stale too.
+        - A step that is recorded already, a question's key that was used before, or a spawned id that exists is
+          `AlreadyRecorded`.
+        - Record, history entry, outcome, steps, questions, artifacts, variables and spawned tasks become
+          visible at one moment.
+        - Feeds hear of every task in `changes` and every spawned one, after the commit and not before.
+        """
+        ...
+
+    async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
+        """Begin attempts on up to `limit` tasks, and return them as they are then.
+
+        Eligible is a task that
+
+        - is in the namespace, and whose tool is among `tools` in exactly that version;
+        - is queued, or is parked with `due_at` at or before `now` (it passes through the queue in the same
+          transaction).
+
+        They are taken by higher priority, then by who was created first, then by id. Two claims never get the
+        same task: one that comes second finds fewer, or none, without an error.
+        """
+        ...
+
+    async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
+        """Let leases end at `until` instead, and return the tasks that are no longer held.
+
+        - Held is a running task whose fence is the given one. A lease that has run out but that nobody took
+          away is extended.
+        - Nothing else about the task changes: not its version, not `updated_at`, and no feed hears of it.
+        - A stale holder changes nothing; it learns of it by the id's being in the answer.
+        """
+        ...
+
+    async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
+        """Tasks, of any namespace, whose lease or deadline is at or before `now`: somebody should take them back.
+
+        Only reads: the caller decides and commits, and may lose to the holder who extends or finishes after all.
+        """
+        ...
+
+    async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
+        """Forget up to `limit` tasks that expired at or before `now`, with everything that belongs to them.
+
+        Feeds hear of them, so that nobody waits for what is gone. Costs what is pruned, not what is kept.
+        """
+        ...
+
+    async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
+        """The task, or `TaskNotFound`. Costs the same whatever else is stored."""
+        ...
+
+    async def view(self, task_id: TaskId, scope: Scope, *, now: datetime) -> View:
+        """What answers a poll, as of one moment, or `TaskNotFound`."""
+        ...
+
+    async def journal(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Journal:
+        """What an attempt begins with, as of one moment, or `TaskNotFound`.
+
+        Steps and questions come in the order of their recording, artifacts by name.
+        """
+        ...
+
+    async def artifact(self, task_id: TaskId, name: str, scope: Scope, *, now: datetime) -> Artifact | None:
+        """An artifact by its name; None if there is none of that name. `TaskNotFound` as everywhere."""
+        ...
+
+    async def history(
+        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = PAGE_LIMIT
+    ) -> tuple[HistoryEntry, ...]:
+        """Up to `limit` entries with a `seq` beyond `after`, oldest first, or `TaskNotFound`."""
+        ...
+
+    async def list_tasks(
+        self, query: TaskQuery, *, now: datetime, after: Position | None = None, limit: int = 100
+    ) -> Page:
+        """A page of tasks, newest first (by creation, then by id).
+
+        - Going on from `next` until it is None shows each task that existed throughout exactly once.
+        - `limit` is brought within 1 and `PAGE_LIMIT`.
+        - An owner who can't be told from others (`Scope.may_list` is false) gets an empty page.
+        """
+        ...
+
+    async def count_live(self, scope: Scope) -> Mapping[Phase, int]:
+        """How many tasks are in each live phase. Phases without tasks are left out."""
+        ...
+
+    def listen(self) -> AbstractContextManager[Feed]:
+        """A feed of the ids of tasks that change from now on, made by any handle on the same data."""
+        ...

@@ -1,0 +1,102 @@
+"""Opening a file: what must be there, how connections are set up, and what is not ours is left alone."""
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from raincheck.errors import ConfigurationError, StoreUnavailable
+from raincheck.stores.sqlite.errors import translate
+from raincheck.stores.sqlite.migrate import Migration, migrate, schema_version
+
+Connect: TypeAlias = Callable[[str, float], sqlite3.Connection]
+"""Opens a connection to a path, waiting so many seconds for locks."""
+
+Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
+
+OLDEST_SQLITE = (3, 37, 0)
+
+
+def connect(path: str, timeout: float) -> sqlite3.Connection:
+    """A connection in autocommit mode: transactions begin where the code says so."""
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=True)
+
+
+def prepare_file(path: Path, open_connection: Connect, timeout: float, migrations: Sequence[Migration]) -> None:
+    """Make sure that the file is there, is ours, can be written and has the newest schema.
+
+    Raises:
+        ConfigurationError, StoreError: what is wrong with the path or the file. The file was left as it was.
+    """
+    check_sqlite()
+    _make_file(path)
+    try:
+        connection = open_connection(str(path), timeout)
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    try:
+        schema_version(connection, str(path), migrations[-1].version)
+        _use_wal(connection, path, timeout)
+        migrate(connection, str(path), migrations)
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    finally:
+        connection.close()
+
+
+def open_writer(open_connection: Connect, path: Path, timeout: float, synchronous: Synchronous) -> sqlite3.Connection:
+    connection = open_connection(str(path), timeout)
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
+def open_reader(open_connection: Connect, path: Path, timeout: float) -> sqlite3.Connection:
+    connection = open_connection(str(path), timeout)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def check_sqlite() -> None:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise ConfigurationError(
+            f"raincheck needs SQLite {oldest} or newer, and this Python has {sqlite3.sqlite_version}: "
+            f"use a newer build of Python"
+        )
+
+
+def _make_file(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {path.parent} for the store {path.name}: create it first")
+    try:
+        # Made by us and not by SQLite, so that nobody else can read it even for a moment.
+        descriptor = os.open(path, os.O_CREAT | os.O_RDONLY, stat.S_IRUSR | stat.S_IWUSR)
+    except OSError as error:
+        raise StoreUnavailable(str(path), f"it can't be opened ({error.strerror}): check the rights to it") from error
+    os.close(descriptor)
+
+
+def _use_wal(connection: sqlite3.Connection, path: Path, timeout: float) -> None:
+    # SQLite does not wait for locks when it changes the journal's mode, so several processes that make a new file at
+    # once get errors here that mean no more than "again".
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreUnavailable(
+                str(path), f"SQLite can't use a write-ahead log here (it offers {mode!r}): put the file on a local disk"
+            )
+        return

@@ -1,0 +1,151 @@
+"""Lanes: threads with a connection each, so that the event loop never waits for a disk.
+
+A lane takes all that has queued up since its last round and answers it in one go. For reads that saves trips between
+threads. For writes it is the point of the design: `WriteLane` puts a round into one transaction, so that however many
+callers commit at once, the disk is synced once for all of them.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from raincheck.errors import RaincheckError, StoreUnavailable
+from raincheck.stores.sqlite.errors import translate
+
+T = TypeVar("T")
+
+ROUND_LIMIT = 256
+"""How many jobs a round takes at most, so that the first caller does not wait for too many others."""
+
+
+@dataclass(slots=True, eq=False)
+class Job(Generic[T]):
+    """Something to do on a lane's connection, and where its result goes."""
+
+    run: Callable[[sqlite3.Connection], T]
+    future: asyncio.Future[T]
+    result: T | None = None
+    error: BaseException | None = None
+
+
+class Lane:
+    """A thread with a connection of its own that does jobs in the order of their arrival."""
+
+    def __init__(self, name: str, store: str, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._store = store
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._pending: list[Job[Any]] = []
+        self._jobs: SimpleQueue[list[Job[Any]] | None] = SimpleQueue()
+        self._is_closed = False
+        # A daemon, so that a program that forgets to close the store still ends. Being killed is safe at any moment.
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, run: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """Do it on the lane's thread. A caller that is cancelled does not stop it: it is done whole or not at all."""
+        if self._is_closed:
+            raise StoreUnavailable(self._store, "the store is closed: open it before use")
+        job = Job(run, self._loop.create_future())
+        if not self._pending:
+            # Handed over when the loop has run everybody else who is ready, and may want to submit too. That makes
+            # rounds larger, and keeps the two threads from taking the interpreter's lock from each other all the time.
+            self._loop.call_soon(self._hand_over)
+        self._pending.append(job)
+        return job.future
+
+    def _hand_over(self) -> None:
+        jobs, self._pending = self._pending, []
+        self._jobs.put(jobs)
+
+    async def close(self) -> None:
+        """Finish what was submitted, then let go of the connection."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._hand_over()
+            self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _serve(self) -> None:
+        try:
+            connection = self._connect()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the lane is told
+            self._refuse_all(error)
+            return
+        try:
+            self._serve_with(connection)
+        except BaseException as error:  # noqa: BLE001 - likewise
+            self._refuse_all(error)
+        finally:
+            connection.close()
+
+    def _serve_with(self, connection: sqlite3.Connection) -> None:
+        while True:
+            jobs, is_last = self._next_round(connection)
+            try:
+                self._run(connection, jobs)
+            finally:
+                self._deliver(jobs)
+            if is_last:
+                return
+
+    def _next_round(self, connection: sqlite3.Connection) -> tuple[list[Job[Any]], bool]:
+        round_jobs: list[Job[Any]] = []
+        jobs = self._wait_for_jobs(connection)
+        while jobs is not None:
+            round_jobs += jobs
+            if len(round_jobs) >= ROUND_LIMIT:
+                return round_jobs, False
+            try:
+                jobs = self._jobs.get_nowait()
+            except Empty:
+                return round_jobs, False
+        return round_jobs, True
+
+    def _wait_for_jobs(self, connection: sqlite3.Connection) -> list[Job[Any]] | None:  # noqa: ARG002 - for subclasses
+        return self._jobs.get()
+
+    def _run(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> None:
+        for job in jobs:
+            self._run_one(connection, job)
+
+    def _run_one(self, connection: sqlite3.Connection, job: Job[Any]) -> None:
+        try:
+            job.result = job.run(connection)
+        except sqlite3.Error as error:
+            job.error = translate(error, self._store)
+            job.error.__cause__ = error
+        except RaincheckError as error:
+            job.error = error
+        except BaseException as error:
+            job.error = error
+            raise
+
+    def _refuse_all(self, error: BaseException) -> None:
+        """The lane is broken: nobody is left waiting, and nobody can submit any more."""
+        self._is_closed = True
+        if isinstance(error, sqlite3.Error):
+            error = translate(error, self._store)
+        while not self._jobs.empty():
+            jobs = self._jobs.get() or []
+            for job in jobs:
+                job.error = error
+            self._deliver(jobs)
+
+    def _deliver(self, jobs: list[Job[Any]]) -> None:
+        # The loop may be gone by now if the program ended without closing the store; then nobody waits any more.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._settle, jobs)
+
+    def _settle(self, jobs: list[Job[Any]]) -> None:
+        for job in jobs:
+            if job.future.done():
+                continue
+            if job.error is not None:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(job.result)

@@ -1,0 +1,87 @@
+"""Bringing a file's schema up to date, under SQLite's write lock, all or nothing."""
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from raincheck.errors import NotAStore, SchemaMismatch
+
+APPLICATION_ID = 0x7261696E
+"""Marks a SQLite file as ours: "rain" in ASCII."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema: applied after it, the schema has this version."""
+
+    version: int
+    name: str
+    script: str
+
+
+def shipped_migrations() -> tuple[Migration, ...]:
+    """All steps, oldest first, from the files `NNNN_what.sql`."""
+    folder = files("raincheck.stores.sqlite") / "migrations"
+    found = [
+        Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+        for file in folder.iterdir()
+        if (match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name))
+    ]
+    return tuple(sorted(found, key=lambda migration: migration.version))
+
+
+def schema_version(connection: sqlite3.Connection, store: str, known: int) -> int:
+    """The version of a file's schema; 0 for an empty file.
+
+    Raises:
+        NotAStore: something else is kept there.
+        SchemaMismatch: a newer raincheck wrote it.
+    """
+    marked: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if marked != APPLICATION_ID:
+        is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if marked or version or not is_empty:
+            raise NotAStore(store, "the file is a database of another program: name another store")
+        return 0
+    if version > known:
+        raise SchemaMismatch(store, version, known)
+    return version
+
+
+def migrate(connection: sqlite3.Connection, store: str, migrations: Sequence[Migration]) -> None:
+    """Apply what the file lacks. Of several processes at once, one does it and the others find it done.
+
+    Raises:
+        NotAStore, SchemaMismatch: the file was left untouched.
+    """
+    known = migrations[-1].version
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Read only now, under the lock: another process may have been first.
+        version = schema_version(connection, store, known)
+        for migration in migrations:
+            if migration.version > version:
+                for statement in split_statements(migration.script):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {migration.version:d}")
+        if version == 0:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def split_statements(script: str) -> list[str]:
+    """The statements of a script. `executescript` would commit before it begins."""
+    statements: list[str] = []
+    start = 0
+    for end in (match.end() for match in re.finditer(";", script)):
+        if sqlite3.complete_statement(script[start:end]):
+            statements.append(script[start:end].strip())
+            start = end
+    return statements

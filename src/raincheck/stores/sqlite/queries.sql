@@ -1,0 +1,197 @@
+-- name: insert_task
+-- A new task's record.
+INSERT INTO tasks (
+    id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
+    retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at, lease_holder,
+    lease_expires_at, pausing, signals, open_inputs, entries, progress_done, progress_total, status_message, is_error,
+    finished_at, expires_at
+) VALUES (
+    :id, :namespace, :owner, :tool, :tool_version, :created_at, :parent_id, :idempotency_key, :request_digest, :priority,
+    :deadline_at, :retry, :keep, :ttl, :updated_at, :phase, :due_at, :version, :fence, :failures, :attempt_started_at,
+    :lease_holder, :lease_expires_at, :pausing, :signals, :open_inputs, :entries, :progress_done, :progress_total,
+    :status_message, :is_error, :finished_at, :expires_at
+);
+
+-- name: update_task
+-- A change of the record, if it is still the one that was read. An attempt that goes on keeps its stored lease, which may have
+-- been extended since.
+UPDATE tasks SET
+    updated_at = :updated_at, phase = :phase, due_at = :due_at, version = :version, fence = :fence, failures = :failures,
+    attempt_started_at = :attempt_started_at, lease_holder = :lease_holder,
+    lease_expires_at = CASE
+        WHEN phase = 'running' AND :phase = 'running' THEN lease_expires_at ELSE :lease_expires_at
+    END,
+    pausing = :pausing, signals = :signals, open_inputs = :open_inputs, entries = :entries,
+    progress_done = :progress_done, progress_total = :progress_total, status_message = :status_message,
+    is_error = :is_error, finished_at = :finished_at, expires_at = :expires_at
+WHERE id = :id AND version = :expected_version AND (:lease_seen IS NULL OR lease_expires_at = :lease_seen)
+RETURNING pk;
+
+-- name: put_payload
+-- A payload of a task; only variables are ever replaced.
+INSERT INTO payloads (task_pk, kind, body) VALUES (?, ?, ?)
+ON CONFLICT (task_pk, kind) DO UPDATE SET body = excluded.body;
+
+-- name: insert_entry
+-- The history entry of a change.
+INSERT INTO history (task_pk, seq, at, event, before, after, attempt, actor, note, detail)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_step
+-- A finished checkpoint. One that is there already violates its key.
+INSERT INTO steps (task_pk, name, occurrence, fingerprint, result, attempt, finished_at) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_input
+-- A new question. A key that was used before violates its key.
+INSERT INTO inputs (task_pk, key, kind, request, asked_at, attempt) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: answer_input
+-- The answer to a question.
+UPDATE inputs SET answer = ?, answered_at = ? WHERE task_pk = ? AND key = ?;
+
+-- name: put_artifact
+-- An artifact; one of the same name is replaced.
+INSERT INTO artifacts (task_pk, name, content, kept_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (task_pk, name) DO UPDATE SET content = excluded.content, kept_at = excluded.kept_at;
+
+-- name: log_change
+-- Tell other processes on this file that a task changed.
+INSERT INTO changes (task_id, origin) VALUES (?, ?);
+
+-- name: trim_changes
+-- Forget all but the newest changes.
+DELETE FROM changes WHERE seq <= ?;
+
+-- name: changes_since
+-- What other handles than this one changed after a place in the log.
+SELECT seq, task_id FROM changes WHERE seq > :seen AND origin <> :origin ORDER BY seq;
+
+-- name: changes_bounds
+-- The oldest and the newest place in the log.
+SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM changes;
+
+-- name: task_with_key
+-- The owner's task that has an idempotency key.
+SELECT * FROM tasks WHERE namespace = :namespace AND owner = :owner AND idempotency_key = :key;
+
+-- name: delete_task
+-- Forget one task, with everything that belongs to it.
+DELETE FROM tasks WHERE id = ?;
+
+-- name: count_owner_live
+-- How many live tasks an owner has, counted no further than the limit.
+SELECT count(*) FROM (
+    SELECT 1 FROM tasks WHERE namespace = :namespace AND owner = :owner AND finished_at IS NULL LIMIT :limit
+);
+
+-- name: nth_latest_creation
+-- When the owner created the task that is the n-th latest, if that was after a moment.
+SELECT created_at FROM tasks
+WHERE namespace = :namespace AND owner = :owner AND created_at > :since
+ORDER BY created_at DESC LIMIT 1 OFFSET :n - 1;
+
+-- name: due_tasks
+-- Parked tasks whose moment has come, of the tools that are asked for.
+SELECT * FROM tasks
+WHERE namespace = :namespace AND phase = 'parked' AND due_at <= :now
+    AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools));
+
+-- name: queued_tasks
+-- The next tasks to run, of the tools that are asked for.
+SELECT * FROM tasks
+WHERE namespace = :namespace AND phase = 'queued'
+    AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools))
+ORDER BY priority DESC, created_at, id LIMIT :limit;
+
+-- name: extend_lease
+-- A later end for a lease, if it is still held.
+UPDATE tasks SET lease_expires_at = :until WHERE id = :id AND fence = :fence AND phase = 'running' RETURNING pk;
+
+-- name: tasks_past_lease
+-- Running tasks whose lease has run out.
+SELECT * FROM tasks WHERE lease_expires_at <= :now ORDER BY lease_expires_at LIMIT :limit;
+
+-- name: tasks_past_deadline
+-- Live tasks whose deadline has passed.
+SELECT * FROM tasks WHERE deadline_at <= :now AND finished_at IS NULL ORDER BY deadline_at LIMIT :limit;
+
+-- name: prune_tasks
+-- Forget tasks that have expired, with everything that belongs to them.
+DELETE FROM tasks WHERE pk IN (SELECT pk FROM tasks WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)
+RETURNING id;
+
+-- name: load_task
+-- One task, if the reader may see it.
+SELECT * FROM tasks
+WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
+    AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner);
+
+-- name: payload
+-- One payload of a task.
+SELECT body FROM payloads WHERE task_pk = ? AND kind = ?;
+
+-- name: payloads
+-- All payloads of a task.
+SELECT kind, body FROM payloads WHERE task_pk = ?;
+
+-- name: open_inputs
+-- The questions of a task that wait for an answer.
+SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs
+WHERE task_pk = ? AND answered_at IS NULL ORDER BY pk;
+
+-- name: all_inputs
+-- All questions of a task.
+SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs WHERE task_pk = ? ORDER BY pk;
+
+-- name: all_steps
+-- All checkpoints of a task.
+SELECT name, occurrence, fingerprint, result, attempt, finished_at FROM steps WHERE task_pk = ? ORDER BY pk;
+
+-- name: artifact_names
+-- The names of a task's artifacts.
+SELECT name FROM artifacts WHERE task_pk = ? ORDER BY name;
+
+-- name: artifact
+-- One artifact of a task.
+SELECT name, content, kept_at FROM artifacts WHERE task_pk = ? AND name = ?;
+
+-- name: history
+-- A task's history, from a place on.
+SELECT seq, at, event, before, after, attempt, actor, note, detail FROM history
+WHERE task_pk = :pk AND seq > :after ORDER BY seq LIMIT :limit;
+
+-- name: list_of_owner
+-- One owner's tasks, newest first.
+SELECT * FROM tasks
+WHERE namespace = :namespace AND owner = :owner AND (created_at, id) < (:created_at, :id)
+    AND (expires_at IS NULL OR expires_at > :now)
+    AND (:tool IS NULL OR tool = :tool) AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: list_of_namespace
+-- Every owner's tasks in one namespace, newest first.
+SELECT * FROM tasks
+WHERE namespace = :namespace AND (created_at, id) < (:created_at, :id) AND (expires_at IS NULL OR expires_at > :now)
+    AND (:tool IS NULL OR tool = :tool) AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: list_all
+-- All tasks, newest first.
+SELECT * FROM tasks
+WHERE (created_at, id) < (:created_at, :id) AND (expires_at IS NULL OR expires_at > :now)
+    AND (:tool IS NULL OR tool = :tool) AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: list_of_parent
+-- One task's children, newest first.
+SELECT * FROM tasks
+WHERE parent_id = :parent_id AND (created_at, id) < (:created_at, :id) AND (expires_at IS NULL OR expires_at > :now)
+    AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner)
+    AND (:tool IS NULL OR tool = :tool) AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: count_live
+-- How many live tasks there are, by phase.
+SELECT phase, count(*) FROM tasks
+WHERE finished_at IS NULL AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner)
+GROUP BY phase;

@@ -1,0 +1,139 @@
+"""What is read, each as of one moment: what takes several statements runs in a read transaction."""
+
+import json
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+
+from raincheck.core.lifecycle import Phase
+from raincheck.core.owner import Scope
+from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, View
+from raincheck.errors import TaskNotFound
+from raincheck.stores.interface import Page, Position, TaskQuery, page_size
+from raincheck.stores.sqlite import rows
+from raincheck.stores.sqlite.queries import QUERIES
+
+_BEYOND_ALL = ((1 << 63) - 1, "")
+"""A place in a list that comes before every task."""
+
+
+def load(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Task:
+    return rows.task_of(_row(connection, task_id, scope, now))
+
+
+def view(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> View:
+    with _one_moment(connection):
+        row = _row(connection, task_id, scope, now)
+        pk, task = rows.pk_of(row), rows.task_of(row)
+        if task.is_terminal:
+            outcome = connection.execute(QUERIES["payload"], (pk, "outcome")).fetchone()
+            return View(task, None if outcome is None else outcome[0], ())
+        if not task.open_inputs:
+            return View(task, None, ())
+        inputs = connection.execute(QUERIES["open_inputs"], (pk,)).fetchall()
+        return View(task, None, tuple(map(rows.input_of, inputs)))
+
+
+def journal(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Journal:
+    with _one_moment(connection):
+        row = _row(connection, task_id, scope, now)
+        of_task = (rows.pk_of(row),)
+        payloads = dict(connection.execute(QUERIES["payloads"], of_task).fetchall())
+        steps = connection.execute(QUERIES["all_steps"], of_task).fetchall()
+        inputs = connection.execute(QUERIES["all_inputs"], of_task).fetchall()
+        artifacts = connection.execute(QUERIES["artifact_names"], of_task).fetchall()
+    return Journal(
+        rows.task_of(row),
+        payloads["arguments"],
+        payloads.get("caller"),
+        payloads.get("variables"),
+        tuple(map(rows.step_of, steps)),
+        tuple(map(rows.input_of, inputs)),
+        tuple(name for (name,) in artifacts),
+    )
+
+
+def artifact(
+    connection: sqlite3.Connection, task_id: TaskId, name: str, scope: Scope, now: datetime
+) -> Artifact | None:
+    with _one_moment(connection):
+        pk = rows.pk_of(_row(connection, task_id, scope, now))
+        row = connection.execute(QUERIES["artifact"], (pk, _bindable(name))).fetchone()
+    return None if row is None else rows.artifact_of(row)
+
+
+def history(
+    connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime, after: int, limit: int
+) -> tuple[HistoryEntry, ...]:
+    with _one_moment(connection):
+        pk = rows.pk_of(_row(connection, task_id, scope, now))
+        found = connection.execute(QUERIES["history"], {"pk": pk, "after": after, "limit": page_size(limit)}).fetchall()
+    return tuple(map(rows.entry_of, found))
+
+
+def list_tasks(
+    connection: sqlite3.Connection, query: TaskQuery, now: datetime, after: Position | None, limit: int
+) -> Page:
+    scope = query.scope
+    limit = page_size(limit)
+    created_at, task_id = _BEYOND_ALL if after is None else (rows.to_micros(after.created_at), after.task_id)
+    parameters = _scope_parameters(scope) | {
+        "parent_id": query.parent_id,
+        "tool": query.tool,
+        "phases": None if query.phases is None else json.dumps(sorted(query.phases)),
+        "created_at": created_at,
+        "id": _bindable(task_id),
+        "now": rows.to_micros(now),
+        "limit": limit + 1,
+    }
+    if query.parent_id is not None:
+        name = "list_of_parent"
+    elif scope.owner is not None:
+        name = "list_of_owner"
+    else:
+        name = "list_all" if scope.namespace is None else "list_of_namespace"
+    found = connection.execute(QUERIES[name], parameters).fetchall()
+    return Page.of(list(map(rows.task_of, found)), limit)
+
+
+def count_live(connection: sqlite3.Connection, scope: Scope) -> dict[Phase, int]:
+    found = connection.execute(QUERIES["count_live"], _scope_parameters(scope)).fetchall()
+    return {Phase(phase): count for phase, count in found}
+
+
+def overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[Task, ...]:
+    parameters = {"now": rows.to_micros(now), "limit": limit}
+    with _one_moment(connection):
+        found = [
+            *connection.execute(QUERIES["tasks_past_lease"], parameters),
+            *connection.execute(QUERIES["tasks_past_deadline"], parameters),
+        ]
+    # A task may be both, and is then found twice.
+    return tuple({rows.pk_of(row): rows.task_of(row) for row in found}.values())[:limit]
+
+
+def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> rows.Row:
+    parameters = _scope_parameters(scope) | {"id": _bindable(task_id), "now": rows.to_micros(now)}
+    row: rows.Row | None = connection.execute(QUERIES["load_task"], parameters).fetchone()
+    if row is None:
+        raise TaskNotFound(task_id)
+    return row
+
+
+def _scope_parameters(scope: Scope) -> dict[str, rows.Value]:
+    return {"namespace": scope.namespace, "owner": None if scope.owner is None else scope.owner.key}
+
+
+def _bindable(text: str) -> str:
+    """What a caller sent, in a form that SQLite takes. No stored name has the characters that this replaces."""
+    return text.encode(errors="replace").decode()
+
+
+@contextmanager
+def _one_moment(connection: sqlite3.Connection) -> Generator[None]:
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")

@@ -1,0 +1,217 @@
+"""Records to rows and back. Times become whole microseconds, so they come back exactly as they went in."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from raincheck.core.change import Creation
+from raincheck.core.lifecycle import Event, Phase
+from raincheck.core.owner import Owner
+from raincheck.core.records import (
+    Artifact,
+    Attempt,
+    HistoryEntry,
+    InputKind,
+    InputRequest,
+    Lease,
+    Progress,
+    Step,
+    Task,
+    Tool,
+)
+from raincheck.core.retention import Retention
+from raincheck.core.retry import OnInterrupt, RetryPolicy
+
+Row: TypeAlias = tuple[Any, ...]
+Value: TypeAlias = "int | float | str | bytes | None"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _micros(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // _MICROSECOND
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+
+
+def to_moment(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+# Enum members and booleans are bound as what they are underneath: the driver has a slow path for subclasses.
+def row_of_change(task: Task) -> dict[str, Value]:
+    """The columns that a change may set, by name."""
+    attempt, progress = task.attempt, task.progress
+    return {
+        "id": task.id,
+        "updated_at": to_micros(task.updated_at),
+        "phase": str(task.phase),
+        "due_at": _micros(task.due_at),
+        "version": task.version,
+        "fence": task.fence,
+        "failures": task.failures,
+        "attempt_started_at": None if attempt is None else to_micros(attempt.started_at),
+        "lease_holder": None if attempt is None else attempt.lease.holder,
+        "lease_expires_at": None if attempt is None else to_micros(attempt.lease.expires_at),
+        "pausing": int(task.pausing),
+        "signals": task.signals,
+        "open_inputs": task.open_inputs,
+        "entries": task.entries,
+        "progress_done": None if progress is None else progress.done,
+        "progress_total": None if progress is None else progress.total,
+        "status_message": task.status_message,
+        "is_error": int(task.is_error),
+        "finished_at": _micros(task.finished_at),
+        "expires_at": _micros(task.expires_at),
+    }
+
+
+def row_of_creation(creation: Creation) -> dict[str, Value]:
+    """All columns of a new task, by name."""
+    task = creation.task
+    ttl = task.retention.ttl
+    return row_of_change(task) | {
+        "namespace": task.namespace,
+        "owner": task.owner.key,
+        "tool": task.tool.name,
+        "tool_version": task.tool.version,
+        "created_at": to_micros(task.created_at),
+        "parent_id": task.parent_id,
+        "idempotency_key": task.idempotency_key,
+        "request_digest": creation.request_digest,
+        "priority": task.priority,
+        "deadline_at": _micros(task.deadline_at),
+        "retry": _retry_text(task.retry),
+        "keep": task.retention.keep // _MICROSECOND,
+        "ttl": None if ttl is None else ttl // _MICROSECOND,
+    }
+
+
+def task_of(row: Row) -> Task:
+    """The task of a row of `SELECT * FROM tasks`."""
+    (
+        _, task_id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, _, priority,
+        deadline_at, retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at,
+        lease_holder, lease_expires_at, pausing, signals, open_inputs, entries, progress_done, progress_total,
+        status_message, is_error, finished_at, expires_at,
+    ) = row  # fmt: skip
+    attempt = None
+    if lease_holder is not None:
+        lease = Lease(lease_holder, to_moment(lease_expires_at))
+        attempt = Attempt(fence, to_moment(attempt_started_at), lease)
+    return Task(
+        task_id,
+        namespace,
+        _owner(owner),
+        Tool(tool, tool_version),
+        to_moment(created_at),
+        to_moment(updated_at),
+        _PHASES[phase],
+        parent_id,
+        idempotency_key,
+        priority,
+        _moment(due_at),
+        _moment(deadline_at),
+        _retry(retry),
+        _retention(keep, ttl),
+        version,
+        fence,
+        failures,
+        attempt,
+        bool(pausing),
+        signals,
+        open_inputs,
+        entries,
+        None if progress_done is None else Progress(progress_done, progress_total),
+        status_message,
+        bool(is_error),
+        _moment(finished_at),
+        _moment(expires_at),
+    )
+
+
+def pk_of(row: Row) -> int:
+    return row[0]
+
+
+def digest_of(row: Row) -> str | None:
+    return row[9]
+
+
+def row_of_entry(pk: int, entry: HistoryEntry) -> Row:
+    before = None if entry.before is None else str(entry.before)
+    return (
+        pk, entry.seq, to_micros(entry.at), str(entry.event), before, str(entry.after), entry.attempt, entry.actor,
+        entry.note, entry.detail,
+    )  # fmt: skip
+
+
+def entry_of(row: Row) -> HistoryEntry:
+    seq, at, event, before, after, attempt, actor, note, detail = row
+    phase_before = None if before is None else Phase(before)
+    return HistoryEntry(seq, to_moment(at), Event(event), phase_before, Phase(after), attempt, actor, note, detail)
+
+
+def step_of(row: Row) -> Step:
+    name, occurrence, fingerprint, result, attempt, finished_at = row
+    return Step(name, occurrence, fingerprint, result, attempt, to_moment(finished_at))
+
+
+def input_of(row: Row) -> InputRequest:
+    key, kind, request, asked_at, attempt, answer, answered_at = row
+    return InputRequest(key, InputKind(kind), request, to_moment(asked_at), attempt, answer, _moment(answered_at))
+
+
+def artifact_of(row: Row) -> Artifact:
+    name, content, kept_at = row
+    return Artifact(name, content, to_moment(kept_at))
+
+
+_PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase}
+
+
+# Few of these exist and every task has one, so each is made once.
+@lru_cache(1_024)
+def _owner(key: str) -> Owner:
+    return Owner.from_key(key)
+
+
+@lru_cache(256)
+def _retention(keep: int, ttl: int | None) -> Retention:
+    return Retention(timedelta(microseconds=keep), None if ttl is None else timedelta(microseconds=ttl))
+
+
+@lru_cache(256)
+def _retry_text(retry: RetryPolicy) -> str:
+    return json.dumps(
+        {
+            "attempts": retry.attempts,
+            "first": retry.first // _MICROSECOND,
+            "factor": retry.factor,
+            "most": retry.most // _MICROSECOND,
+            "jitter": retry.jitter,
+            "on_interrupt": retry.on_interrupt,
+        }
+    )
+
+
+@lru_cache(256)
+def _retry(text: str) -> RetryPolicy:
+    facts = json.loads(text)
+    return RetryPolicy(
+        facts["attempts"],
+        timedelta(microseconds=facts["first"]),
+        facts["factor"],
+        timedelta(microseconds=facts["most"]),
+        facts["jitter"],
+        OnInterrupt(facts["on_interrupt"]),
+    )

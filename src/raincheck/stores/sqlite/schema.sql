@@ -1,0 +1,142 @@
+-- Times and durations are whole microseconds (times since 1970 in UTC). Owners are JSON, see core/owner.py.
+
+-- A task's record: small, and rewritten with every change, so nothing large is kept here.
+CREATE TABLE tasks (
+    pk INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    namespace TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    tool_version TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    parent_id TEXT,
+    idempotency_key TEXT,
+    request_digest TEXT,
+    priority INTEGER NOT NULL,
+    deadline_at INTEGER,
+    retry TEXT NOT NULL,
+    keep INTEGER NOT NULL,
+    ttl INTEGER,
+    updated_at INTEGER NOT NULL,
+    phase TEXT NOT NULL,
+    due_at INTEGER,
+    version INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    attempt_started_at INTEGER,
+    lease_holder TEXT,
+    lease_expires_at INTEGER,
+    pausing INTEGER NOT NULL,
+    signals INTEGER NOT NULL,
+    open_inputs INTEGER NOT NULL CHECK (open_inputs >= 0),
+    entries INTEGER NOT NULL,
+    progress_done REAL,
+    progress_total REAL,
+    status_message TEXT,
+    is_error INTEGER NOT NULL,
+    finished_at INTEGER,
+    expires_at INTEGER,
+    CHECK (phase IN ('queued', 'running', 'parked', 'paused', 'completed', 'failed', 'cancelled')),
+    CHECK ((phase IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)),
+    CHECK ((finished_at IS NULL) = (expires_at IS NULL)),
+    CHECK ((phase = 'running') = (lease_expires_at IS NOT NULL)),
+    CHECK ((lease_expires_at IS NULL) = (lease_holder IS NULL)),
+    CHECK ((lease_expires_at IS NULL) = (attempt_started_at IS NULL)),
+    CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
+    CHECK (due_at IS NULL OR phase IN ('parked', 'paused'))
+) STRICT;
+
+-- The last line of defence: whatever a program does, a task moves only as the lifecycle's table allows.
+CREATE TRIGGER tasks_follow_the_lifecycle BEFORE UPDATE OF phase ON tasks
+WHEN OLD.phase || ' ' || NEW.phase NOT IN (
+    'queued queued', 'queued running', 'queued paused', 'queued failed', 'queued cancelled',
+    'running running', 'running queued', 'running parked', 'running paused', 'running completed', 'running failed',
+    'running cancelled',
+    'parked queued', 'parked paused', 'parked failed', 'parked cancelled',
+    'paused paused', 'paused parked', 'paused failed', 'paused cancelled'
+)
+BEGIN
+    SELECT RAISE(ABORT, 'the lifecycle does not allow this change of phase');
+END;
+
+-- Lists, newest first: one owner's, one namespace's, all.
+CREATE INDEX tasks_of_owner ON tasks (namespace, owner, created_at, id);
+CREATE INDEX tasks_of_namespace ON tasks (namespace, created_at, id);
+CREATE INDEX tasks_by_creation ON tasks (created_at, id);
+CREATE INDEX tasks_of_parent ON tasks (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
+CREATE UNIQUE INDEX tasks_by_key ON tasks (namespace, owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
+-- What looks for something to do. Each index holds only what is to be found, so finished tasks cost nothing here.
+CREATE INDEX tasks_queued ON tasks (namespace, priority DESC, created_at, id) WHERE phase = 'queued';
+CREATE INDEX tasks_due ON tasks (namespace, due_at) WHERE phase = 'parked' AND due_at IS NOT NULL;
+CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
+CREATE INDEX tasks_with_deadline ON tasks (deadline_at) WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX tasks_live ON tasks (namespace, owner) WHERE finished_at IS NULL;
+
+-- What may be large and belongs to a task once: arguments, caller, variables, outcome. Plain JSON or sealed.
+CREATE TABLE payloads (
+    task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    kind TEXT NOT NULL CHECK (kind IN ('arguments', 'caller', 'variables', 'outcome')),
+    body BLOB NOT NULL,
+    PRIMARY KEY (task_pk, kind)
+) STRICT, WITHOUT ROWID;
+
+-- Every change, in order and without gaps.
+CREATE TABLE history (
+    task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    seq INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    event TEXT NOT NULL,
+    before TEXT,
+    after TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    note TEXT,
+    detail BLOB,
+    PRIMARY KEY (task_pk, seq)
+) STRICT, WITHOUT ROWID;
+
+-- Finished checkpoints.
+CREATE TABLE steps (
+    pk INTEGER PRIMARY KEY,
+    task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    occurrence INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    result BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
+    UNIQUE (task_pk, name, occurrence)
+) STRICT;
+
+-- Questions to the caller, and their answers.
+CREATE TABLE inputs (
+    pk INTEGER PRIMARY KEY,
+    task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    request BLOB NOT NULL,
+    asked_at INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    answer BLOB,
+    answered_at INTEGER,
+    UNIQUE (task_pk, key),
+    CHECK ((answer IS NULL) = (answered_at IS NULL))
+) STRICT;
+
+-- Intermediate results.
+CREATE TABLE artifacts (
+    pk INTEGER PRIMARY KEY,
+    task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    content BLOB NOT NULL,
+    kept_at INTEGER NOT NULL,
+    UNIQUE (task_pk, name)
+) STRICT;
+
+-- Which tasks changed lately, so that other processes on this file hear of it. Only the newest rows are kept.
+CREATE TABLE changes (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_id TEXT NOT NULL,
+    origin TEXT NOT NULL
+) STRICT;

@@ -1,0 +1,158 @@
+"""The SQLite store: the seam's methods, each a job on the lane that reads or the lane that writes.
+
+Several processes may use one file. Readers never wait for writers (the file has a write-ahead log), and writers wait
+for each other in SQLite, for the length of a commit.
+"""
+
+import asyncio
+import secrets
+import sqlite3
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from raincheck.core.change import Change, Creation
+from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Quota
+from raincheck.core.owner import Scope
+from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, View
+from raincheck.errors import StoreUnavailable
+from raincheck.stores.feed import Feed, Feeds
+from raincheck.stores.interface import (
+    PAGE_LIMIT,
+    Capabilities,
+    ClaimRequest,
+    HeldAttempt,
+    Page,
+    Position,
+    TaskQuery,
+)
+from raincheck.stores.sqlite import reads, writes
+from raincheck.stores.sqlite.connect import Connect, Synchronous, connect, open_reader, open_writer, prepare_file
+from raincheck.stores.sqlite.lane import Lane
+from raincheck.stores.sqlite.migrate import shipped_migrations
+from raincheck.stores.sqlite.watch import log_changes, watch
+from raincheck.stores.sqlite.write_lane import WriteLane
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Keeps tasks in one SQLite file.
+
+    `synchronous="FULL"` keeps what was committed through a power cut; `"NORMAL"` is quicker and may then lose
+    the last moments, never more. `lock_timeout` is how many seconds to wait for other processes.
+    """
+
+    capabilities = Capabilities(durable=True, shared=True)
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        synchronous: Synchronous = "FULL",
+        lock_timeout: float = 30.0,
+        connect: Connect = connect,
+    ) -> None:
+        self._path = path
+        self._synchronous: Synchronous = synchronous
+        self._lock_timeout = lock_timeout
+        self._connect = connect
+        # Tells this handle's changes, which its listeners hear of directly, from those of others on the same file.
+        self._origin = secrets.token_hex(8)
+        self._feeds = Feeds()
+        self._reader: Lane | None = None
+        self._writer: WriteLane | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        migrations = await asyncio.to_thread(shipped_migrations)
+        await asyncio.to_thread(prepare_file, self._path, self._connect, self._lock_timeout, migrations)
+        write = partial(open_writer, self._connect, self._path, self._lock_timeout, self._synchronous)
+        read = partial(open_reader, self._connect, self._path, self._lock_timeout)
+        known_version = migrations[-1].version
+        self._writer = WriteLane("raincheck-write", self._path, write, known_version, self._feeds.publish)
+        self._reader = Lane("raincheck-read", str(self._path), read)
+
+    async def close(self) -> None:
+        self._feeds.close()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        # The reader first: the last connection to go moves what is left in the log, and that one must be able to write.
+        for lane in (self._reader, self._writer):
+            if lane is not None:
+                await lane.close()
+
+    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
+        return await self._write(partial(writes.create, creation=creation, quota=quota, now=now))
+
+    async def commit(self, changes: Sequence[Change]) -> None:
+        await self._write(partial(writes.commit, changes=changes))
+
+    async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
+        return await self._write(partial(writes.claim, request=request, now=now))
+
+    async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
+        return await self._write(partial(writes.extend_leases, held=held, until=until))
+
+    async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
+        return await self._write(partial(writes.prune, now=now, limit=limit))
+
+    async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
+        return await self._read(partial(reads.overdue, now=now, limit=limit))
+
+    async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
+        return await self._read(partial(reads.load, task_id=task_id, scope=scope, now=now))
+
+    async def view(self, task_id: TaskId, scope: Scope, *, now: datetime) -> View:
+        return await self._read(partial(reads.view, task_id=task_id, scope=scope, now=now))
+
+    async def journal(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Journal:
+        return await self._read(partial(reads.journal, task_id=task_id, scope=scope, now=now))
+
+    async def artifact(self, task_id: TaskId, name: str, scope: Scope, *, now: datetime) -> Artifact | None:
+        return await self._read(partial(reads.artifact, task_id=task_id, name=name, scope=scope, now=now))
+
+    async def history(
+        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = PAGE_LIMIT
+    ) -> tuple[HistoryEntry, ...]:
+        read = partial(reads.history, task_id=task_id, scope=scope, now=now, after=after, limit=limit)
+        return await self._read(read)
+
+    async def list_tasks(
+        self, query: TaskQuery, *, now: datetime, after: Position | None = None, limit: int = 100
+    ) -> Page:
+        if not query.scope.may_list:
+            return Page((), None)
+        return await self._read(partial(reads.list_tasks, query=query, now=now, after=after, limit=limit))
+
+    async def count_live(self, scope: Scope) -> dict[Phase, int]:
+        return await self._read(partial(reads.count_live, scope=scope))
+
+    @contextmanager
+    def listen(self) -> Generator[Feed]:
+        reader = self._opened(self._reader)
+        with self._feeds.listen() as feed:
+            if self._watching is None or self._watching.done():
+                self._watching = asyncio.create_task(watch(reader, self._feeds, self._origin))
+            yield feed
+
+    def _opened(self, lane: Lane | None) -> Lane:
+        if lane is None:
+            raise StoreUnavailable(str(self._path), "the store is not open: open it before use")
+        return lane
+
+    async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._opened(self._reader).submit(read)
+
+    async def _write(self, write: Callable[[sqlite3.Connection], writes.Written[T]]) -> T:
+        def logged(connection: sqlite3.Connection) -> writes.Written[T]:
+            written = write(connection)
+            log_changes(connection, written.touched, self._origin)
+            return written
+
+        return (await self._opened(self._writer).submit(logged)).result

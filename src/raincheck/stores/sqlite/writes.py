@@ -1,0 +1,195 @@
+"""What is done inside a write transaction. Each returns its result and the tasks that others should hear of."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from raincheck.core.change import Change, Creation
+from raincheck.core.commands import Claim, Due
+from raincheck.core.decide import decide
+from raincheck.core.limits import Quota
+from raincheck.core.payload import Payload
+from raincheck.core.records import Task, TaskId, Tool
+from raincheck.errors import AlreadyRecorded, IdempotencyConflict, QuotaExceeded, StaleChange
+from raincheck.stores.interface import ClaimRequest, HeldAttempt, ids_touched
+from raincheck.stores.sqlite import rows
+from raincheck.stores.sqlite.errors import is_duplicate
+from raincheck.stores.sqlite.queries import QUERIES
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Written(Generic[T_co]):
+    """What a write gives back, and which tasks it touched."""
+
+    result: T_co
+    touched: tuple[TaskId, ...]
+
+
+def create(connection: sqlite3.Connection, creation: Creation, quota: Quota, now: datetime) -> Written[Task]:
+    new = creation.task
+    if new.idempotency_key is not None:
+        found = _task_with_key(connection, creation, now)
+        if found is not None:
+            return Written(found, ())
+    _check_quota(connection, new, quota, now)
+    _insert(connection, creation)
+    return Written(new, (new.id,))
+
+
+def commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> Written[None]:
+    touched = ids_touched(changes)
+    for change in changes:
+        _keep(connection, change)
+    return Written(None, tuple(touched))
+
+
+def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) -> Written[tuple[Task, ...]]:
+    parameters = {
+        "namespace": request.namespace,
+        "tools": _tools_text(request.tools),
+        "now": rows.to_micros(now),
+        "limit": request.limit,
+    }
+    touched: list[TaskId] = []
+    for row in connection.execute(QUERIES["due_tasks"], parameters).fetchall():
+        change = decide(rows.task_of(row), Due(), now)
+        if change is not None:
+            _keep(connection, change)
+            touched.append(change.after.id)
+    claimed: list[Task] = []
+    for row in connection.execute(QUERIES["queued_tasks"], parameters).fetchall():
+        change = decide(rows.task_of(row), Claim(request.holder, request.lease_for), now)
+        if change is not None:
+            _keep(connection, change)
+            claimed.append(change.after)
+    return Written(tuple(claimed), (*touched, *(task.id for task in claimed)))
+
+
+def extend_leases(
+    connection: sqlite3.Connection, held: Sequence[HeldAttempt], until: datetime
+) -> Written[frozenset[TaskId]]:
+    lost = frozenset(
+        one.task_id
+        for one in held
+        if not connection.execute(
+            QUERIES["extend_lease"], {"id": one.task_id, "fence": one.fence, "until": rows.to_micros(until)}
+        ).fetchall()
+    )
+    return Written(lost, ())
+
+
+def prune(connection: sqlite3.Connection, now: datetime, limit: int) -> Written[tuple[TaskId, ...]]:
+    pruned = connection.execute(QUERIES["prune_tasks"], {"now": rows.to_micros(now), "limit": limit}).fetchall()
+    ids = tuple(TaskId(row[0]) for row in pruned)
+    return Written(ids, ids)
+
+
+# A worker asks for the same tools again and again.
+@lru_cache(64)
+def _tools_text(tools: frozenset[Tool]) -> str:
+    return json.dumps([[tool.name, tool.version] for tool in tools])
+
+
+def _insert(connection: sqlite3.Connection, creation: Creation) -> None:
+    try:
+        pk = connection.execute(QUERIES["insert_task"], rows.row_of_creation(creation)).lastrowid
+    except sqlite3.IntegrityError as error:
+        if is_duplicate(error):
+            raise AlreadyRecorded(creation.task.id, "been created") from error
+        raise
+    assert pk is not None  # noqa: S101 - an insert has a row
+    connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, creation.entry))
+    _put_payload(connection, pk, "arguments", creation.arguments)
+    _put_payload(connection, pk, "caller", creation.caller)
+
+
+def _keep(connection: sqlite3.Connection, change: Change) -> None:
+    seen = change.lease_seen
+    parameters = rows.row_of_change(change.after) | {
+        "expected_version": change.before.version,
+        "lease_seen": None if seen is None else rows.to_micros(seen),
+    }
+    updated = connection.execute(QUERIES["update_task"], parameters).fetchall()
+    if not updated:
+        raise StaleChange(change.before.id)
+    pk: int = updated[0][0]
+    if change.entry is not None:
+        connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, change.entry))
+    _put_payload(connection, pk, "outcome", change.outcome)
+    _put_payload(connection, pk, "variables", change.variables)
+    _keep_steps(connection, pk, change)
+    _keep_inputs(connection, pk, change)
+    for artifact in change.artifacts:
+        row = (pk, artifact.name, artifact.content, rows.to_micros(artifact.kept_at))
+        connection.execute(QUERIES["put_artifact"], row)
+    for creation in change.spawned:
+        _insert(connection, creation)
+
+
+def _put_payload(connection: sqlite3.Connection, pk: int, kind: str, body: Payload | None) -> None:
+    if body is not None:
+        connection.execute(QUERIES["put_payload"], (pk, kind, body))
+
+
+def _keep_steps(connection: sqlite3.Connection, pk: int, change: Change) -> None:
+    for step in change.steps:
+        finished_at = rows.to_micros(step.finished_at)
+        row = (pk, step.name, step.occurrence, step.fingerprint, step.result, step.attempt, finished_at)
+        _insert_once(connection, "insert_step", row, change.before.id, f"step {step.name!r} ({step.occurrence})")
+
+
+def _keep_inputs(connection: sqlite3.Connection, pk: int, change: Change) -> None:
+    for question in change.inputs:
+        if question.answered_at is not None:
+            answer = (question.answer, rows.to_micros(question.answered_at), pk, question.key)
+            connection.execute(QUERIES["answer_input"], answer)
+            continue
+        asked_at = rows.to_micros(question.asked_at)
+        row = (pk, question.key, question.kind.value, question.request, asked_at, question.attempt)
+        _insert_once(connection, "insert_input", row, change.before.id, f"question {question.key!r}")
+
+
+def _insert_once(connection: sqlite3.Connection, query: str, row: rows.Row, task_id: TaskId, what: str) -> None:
+    try:
+        connection.execute(QUERIES[query], row)
+    except sqlite3.IntegrityError as error:
+        if is_duplicate(error):
+            raise AlreadyRecorded(task_id, what) from error
+        raise
+
+
+def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: datetime) -> Task | None:
+    new = creation.task
+    key = new.idempotency_key
+    parameters = {"namespace": new.namespace, "owner": new.owner.key, "key": key}
+    row = connection.execute(QUERIES["task_with_key"], parameters).fetchone()
+    if row is None:
+        return None
+    task = rows.task_of(row)
+    if task.is_expired(now):
+        # It would be pruned sooner or later; its key is free again from the moment it expired.
+        connection.execute(QUERIES["delete_task"], (task.id,))
+        return None
+    if rows.digest_of(row) != creation.request_digest:
+        raise IdempotencyConflict(task.id, key or "")
+    return task
+
+
+def _check_quota(connection: sqlite3.Connection, new: Task, quota: Quota, now: datetime) -> None:
+    whose = {"namespace": new.namespace, "owner": new.owner.key}
+    if quota.live is not None:
+        live = connection.execute(QUERIES["count_owner_live"], whose | {"limit": quota.live}).fetchone()[0]
+        if live >= quota.live:
+            raise QuotaExceeded("live tasks", quota.live, None)
+    if quota.created is not None:
+        since = now - quota.window
+        parameters = whose | {"since": rows.to_micros(since), "n": quota.created}
+        row = connection.execute(QUERIES["nth_latest_creation"], parameters).fetchone()
+        if row is not None:
+            raise QuotaExceeded("new tasks", quota.created, rows.to_moment(row[0]) - since)
