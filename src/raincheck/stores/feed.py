@@ -25,15 +25,17 @@ class Feed:
 
     def __init__(self) -> None:
         self._pending: set[TaskId] = set()
-        self._overflown = False
+        self._has_missed = False
         self._closed = False
         self._ready = asyncio.Event()
 
     def publish(self, hint: Hint) -> None:
-        if hint == ANYTHING or len(self._pending) + len(hint) > LIMIT:
-            self._overflown = True
+        if hint == ANYTHING:
+            self._has_missed = True
+        elif len(self._pending) + len(hint) > LIMIT:
+            self._has_missed = True
             self._pending.clear()
-        elif not self._overflown:
+        else:
             self._pending |= hint
         self._ready.set()
 
@@ -46,14 +48,16 @@ class Feed:
 
     async def __anext__(self) -> Hint:
         await self._ready.wait()
-        if self._overflown or self._pending:
-            hint = ANYTHING if self._overflown else frozenset(self._pending)
-            self._overflown = False
+        if self._has_missed:
+            hint, self._has_missed = ANYTHING, False
+        elif self._pending:
+            hint = frozenset(self._pending)
             self._pending.clear()
-            if not self._closed:
-                self._ready.clear()
-            return hint
-        raise StopAsyncIteration
+        else:
+            raise StopAsyncIteration
+        if not (self._pending or self._closed):
+            self._ready.clear()
+        return hint
 
 
 class Feeds:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from raincheck.errors import RaincheckError, StoreUnavailable
+from raincheck.errors import StoreUnavailable
 from raincheck.stores.sqlite.errors import translate
 
 T = TypeVar("T")
@@ -42,6 +42,8 @@ class Lane:
         self._pending: list[Job[Any]] = []
         self._jobs: SimpleQueue[list[Job[Any]] | None] = SimpleQueue()
         self._is_closed = False
+        self._why_closed = "the store is closed: open it before use"
+        self._broken_by: BaseException | None = None
         # A daemon, so that a program that forgets to close the store still ends. Being killed is safe at any moment.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -49,7 +51,7 @@ class Lane:
     def submit(self, run: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Do it on the lane's thread. A caller that is cancelled does not stop it: it is done whole or not at all."""
         if self._is_closed:
-            raise StoreUnavailable(self._store, "the store is closed: open it before use")
+            raise StoreUnavailable(self._store, self._why_closed) from self._broken_by
         job = Job(run, self._loop.create_future())
         if not self._pending:
             # Handed over when the loop has run everybody else who is ready, and may want to submit too. That makes
@@ -88,6 +90,11 @@ class Lane:
             jobs, is_last = self._next_round(connection)
             try:
                 self._run(connection, jobs)
+            except BaseException as error:
+                # Nobody can say what became of this round, so nobody in it may be told that it went well.
+                for job in jobs:
+                    job.error = error
+                raise
             finally:
                 self._deliver(jobs)
             if is_last:
@@ -119,17 +126,16 @@ class Lane:
         except sqlite3.Error as error:
             job.error = translate(error, self._store)
             job.error.__cause__ = error
-        except RaincheckError as error:
+        except Exception as error:  # noqa: BLE001 - it is the caller's
             job.error = error
-        except BaseException as error:
-            job.error = error
-            raise
 
     def _refuse_all(self, error: BaseException) -> None:
         """The lane is broken: nobody is left waiting, and nobody can submit any more."""
-        self._is_closed = True
         if isinstance(error, sqlite3.Error):
             error = translate(error, self._store)
+        self._broken_by = error
+        self._why_closed = f"an unexpected error stopped it ({error!r}): close the store and open it again"
+        self._is_closed = True
         while not self._jobs.empty():
             jobs = self._jobs.get() or []
             for job in jobs:

@@ -79,8 +79,8 @@ def list_tasks(
     limit = page_size(limit)
     created_at, task_id = _BEYOND_ALL if after is None else (rows.to_micros(after.created_at), after.task_id)
     parameters = _scope_parameters(scope) | {
-        "parent_id": query.parent_id,
-        "tool": query.tool,
+        "parent_id": None if query.parent_id is None else _bindable(query.parent_id),
+        "tool": None if query.tool is None else _bindable(query.tool),
         "phases": None if query.phases is None else json.dumps(sorted(query.phases)),
         "created_at": created_at,
         "id": _bindable(task_id),

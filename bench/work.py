@@ -1,0 +1,46 @@
+"""The work that is measured: a task's whole life, by as many callers at once as asked."""
+
+import asyncio
+from datetime import timedelta
+
+from raincheck.clock import SystemClock, new_task_id
+from raincheck.core.commands import Complete
+from raincheck.core.create import NewTask, create
+from raincheck.core.decide import decide
+from raincheck.core.limits import Limits, Quota
+from raincheck.core.owner import Owner
+from raincheck.core.payload import encode
+from raincheck.core.records import Tool
+from raincheck.core.retention import DEFAULT_RETENTION, Retention
+from raincheck.stores.interface import ClaimRequest, Store
+
+NAMESPACE = "bench"
+TOOL = Tool("build_report")
+OWNER = Owner.token("https://issuer.example", "somebody")
+
+_CLAIM = ClaimRequest(NAMESPACE, frozenset({TOOL}), "worker", timedelta(seconds=30), 1)
+_LIMITS = Limits()
+_QUOTA = Quota()
+_clock = SystemClock()
+
+
+async def live_once(store: Store, retention: Retention = DEFAULT_RETENTION) -> None:
+    """Create a task, begin an attempt on one that is queued, complete it: three transactions."""
+    now = _clock.now()
+    new = NewTask(new_task_id(), NAMESPACE, OWNER, TOOL, encode({"year": 2026}), retention=retention)
+    await store.create(create(new, now, _LIMITS), quota=_QUOTA, now=now)
+    (task,) = await store.claim(_CLAIM, now=now)
+    change = decide(task, Complete(task.fence, encode({"pages": 12})), now)
+    assert change is not None
+    await store.commit([change])
+
+
+async def live(store: Store, tasks: int, callers: int, retention: Retention = DEFAULT_RETENTION) -> None:
+    """Let so many tasks live, by so many callers at once."""
+    left = iter(range(tasks))
+
+    async def call() -> None:
+        for _ in left:
+            await live_once(store, retention)
+
+    await asyncio.gather(*(call() for _ in range(callers)))

@@ -1,0 +1,266 @@
+"""A state machine that runs a store and the reference model side by side, and compares what they say and do.
+
+It is shaped, because a machine that does anything at any time mostly does nothing of interest. At most two
+tasks are alive, so that what happens, happens to the same ones; a new one comes when one ends. What a worker
+once had in hand is kept and used again on purpose, long after it went stale. Time jumps to the edges: the end
+of a lease, the moment a task is due, its expiry, and just before. What ends everything (cancel) is rare.
+
+    class MyMachine(StoreMachine):
+        def make_store(self, folder: Path) -> Store:
+            return MyStore(folder / "tasks")
+
+    TestMyMachine = MyMachine.TestCase
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from raincheck.core.commands import Cancel, Command, Complete, Fail, Note, Park, Pause, Release, Resume, Yield
+from raincheck.core.decide import decide
+from raincheck.core.limits import Quota
+from raincheck.core.payload import encode
+from raincheck.core.records import Progress, Task, TaskId
+from raincheck.core.retention import Retention
+from raincheck.core.retry import RetryPolicy
+from raincheck.errors import RaincheckError, StaleChange
+from raincheck.stores.apply import answer, apply, sweep
+from raincheck.stores.interface import HeldAttempt, Store, TaskQuery
+from raincheck.stores.memory import MemoryStore
+from raincheck.testing.clock import FakeClock
+from raincheck.testing.invariants import check_invariants
+from raincheck.testing.scene import ALICE, BOB, EVERYTHING, Scene
+
+T = TypeVar("T")
+
+MOST_LIVE = 2
+MOST_HANDS = 6
+RARELY = st.integers(0, 7).map(lambda number: number == 0)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Subclass it and say how to make a store."""
+
+    def make_store(self, folder: Path) -> Store:
+        """A store, not opened yet, that keeps its data (if it has any) in this empty folder."""
+        raise NotImplementedError
+
+    def __init__(self) -> None:
+        super().__init__()
+        # One plain loop for all: starting a runner for each rule costs more than the rules.
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp(prefix="raincheck-machine-"))
+        self.clock = FakeClock()
+        self.model, self.store = MemoryStore(), self.make_store(self.folder)
+        self.loop.run_until_complete(self.model.open())
+        self.loop.run_until_complete(self.store.open())
+        self.scene = Scene(self.model, self.clock)
+        self.ids: list[TaskId] = []
+        self.hands: list[Task] = []
+        self.ended: dict[TaskId, Task] = {}
+        self.keys = 0
+
+    def teardown(self) -> None:
+        try:
+            self.loop.run_until_complete(check_invariants(self.store, self.ended))
+            self.compare_everything()
+        finally:
+            self.loop.run_until_complete(self.store.close())
+            self.loop.close()
+            shutil.rmtree(self.folder)
+
+    # What is done to both.
+
+    def both(self, action: Callable[[Store], Awaitable[T]]) -> T | RaincheckError:
+        """Do it to the model and to the store; they must agree on the result, or on the error."""
+
+        async def run() -> tuple[T | RaincheckError, T | RaincheckError]:
+            return await _outcome(action(self.model)), await _outcome(action(self.store))
+
+        expected, found = self.loop.run_until_complete(run())
+        if isinstance(expected, RaincheckError) or isinstance(found, RaincheckError):
+            assert (type(found), str(found)) == (type(expected), str(expected))
+        else:
+            assert found == expected
+        return expected
+
+    def commit_from(self, hand: Task, command: Command) -> None:
+        """Decide on what is in hand, stale or not, and commit that to both."""
+        change = decide(hand, command, self.clock.now())
+        if change is None:
+            return
+        current = self.current(hand.id)
+        outcome = self.both(lambda store: store.commit([change]))
+        # The model is not taken at its word in what matters most.
+        is_stale = current is None or current.version != hand.version
+        assert isinstance(outcome, StaleChange) == is_stale
+        if not isinstance(outcome, RaincheckError):
+            self.keep(change.after)
+
+    def apply_to(self, task_id: TaskId, command: Command) -> None:
+        now = self.clock.now()
+        self.both(lambda store: apply(store, task_id, EVERYTHING, command, now=now))
+
+    def current(self, task_id: TaskId) -> Task | None:
+        outcome = self.loop.run_until_complete(
+            _outcome(self.model.load(task_id, EVERYTHING, now=self.clock.now() - timedelta(days=10_000)))
+        )
+        return outcome if isinstance(outcome, Task) else None
+
+    def live(self) -> list[Task]:
+        tasks = (self.current(task_id) for task_id in self.ids)
+        return [task for task in tasks if task is not None and not task.is_terminal]
+
+    def keep(self, *tasks: Task) -> None:
+        self.hands = [*self.hands, *(task for task in tasks if task.attempt is not None)][-MOST_HANDS:]
+
+    # Where tasks come from.
+
+    @initialize()
+    def begin_with_one_running(self) -> None:
+        self.create(priority=0, waits=False, bounded=False, keyed=False)
+        self.claim(limit=1)
+
+    @precondition(lambda self: len(self.live()) < MOST_LIVE)
+    @rule(priority=st.integers(0, 1), waits=st.booleans(), bounded=st.booleans(), keyed=RARELY)
+    def create(self, *, priority: int, waits: bool, bounded: bool, keyed: bool) -> None:
+        now = self.clock.now()
+        creation = self.scene.creation(
+            priority=priority,
+            due_at=now + timedelta(seconds=10) if waits else None,
+            deadline_at=now + timedelta(seconds=300) if bounded else None,
+            idempotency_key="key" if keyed else None,
+            request_digest="digest" if keyed else None,
+            retry=RetryPolicy(attempts=3, jitter=0),
+            retention=Retention(keep=timedelta(seconds=60)),
+        )
+        outcome = self.both(lambda store: store.create(creation, quota=Quota(live=MOST_LIVE), now=now))
+        if isinstance(outcome, Task) and outcome.id not in self.ids:
+            self.ids.append(outcome.id)
+
+    @rule(limit=st.integers(1, 2))
+    def claim(self, limit: int) -> None:
+        async def take(store: Store) -> tuple[Task, ...]:
+            return await Scene(store, self.clock).claim(limit=limit)
+
+        outcome = self.both(take)
+        if isinstance(outcome, tuple):
+            self.keep(*outcome)
+
+    # What workers do with what they have in hand.
+
+    @precondition(lambda self: bool(self.hands))
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        hand = data.draw(st.sampled_from(self.hands))
+        self.commit_from(hand, Complete(hand.fence, encode(hand.fence)))
+
+    @precondition(lambda self: bool(self.hands))
+    @rule(data=st.data(), seen=st.booleans(), sleeps=st.booleans(), retryable=st.booleans())
+    def let_go(self, data: st.DataObject, *, seen: bool, sleeps: bool, retryable: bool) -> None:
+        hand = data.draw(st.sampled_from(self.hands))
+        until = self.clock.now() + timedelta(seconds=20) if sleeps else None
+        commands = [
+            Release(hand.fence),
+            Park(hand.fence, hand.signals if seen else hand.signals + 1, until),
+            Fail(hand.fence, encode({"message": "broke"}), "broke", retryable=retryable),
+            Yield(hand.fence),
+        ]
+        self.commit_from(hand, data.draw(st.sampled_from(commands)))
+
+    @precondition(lambda self: bool(self.hands))
+    @rule(data=st.data(), done=st.integers(0, 3))
+    def note(self, data: st.DataObject, done: int) -> None:
+        hand = data.draw(st.sampled_from(self.hands))
+        self.keys += 1
+        notes = [
+            Note(hand.fence, Progress(done, 3)),
+            Note(hand.fence, status_message=f"part {done}", variables=encode(done)),
+            Note(hand.fence, steps=(self.scene.step("step", done),)),
+            Note(hand.fence, asked=(self.scene.question(f"question {self.keys}"),)),
+        ]
+        self.commit_from(hand, data.draw(st.sampled_from(notes)))
+
+    @precondition(lambda self: bool(self.hands))
+    @rule(data=st.data(), seconds=st.integers(1, 60))
+    def extend(self, data: st.DataObject, seconds: int) -> None:
+        hands = data.draw(st.lists(st.sampled_from(self.hands), min_size=1, max_size=3, unique_by=lambda hand: hand.id))
+        held = [HeldAttempt(hand.id, hand.fence) for hand in hands]
+        until = self.clock.now() + timedelta(seconds=seconds)
+        self.both(lambda store: store.extend_leases(held, until=until))
+
+    # What everybody else does.
+
+    @precondition(lambda self: bool(self.ids))
+    @rule(data=st.data(), ends=RARELY)
+    def ask_of_a_task(self, data: st.DataObject, *, ends: bool) -> None:
+        task_id = data.draw(st.sampled_from(self.ids[-3:]))
+        mild: list[Command] = [Pause("operator"), Resume("operator")]
+        self.apply_to(task_id, Cancel("alice") if ends else data.draw(st.sampled_from(mild)))
+
+    @precondition(lambda self: bool(self.ids) and self.keys > 0)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        task_id = data.draw(st.sampled_from(self.ids[-3:]))
+        answers = {f"question {data.draw(st.integers(1, self.keys))}": encode("yes")}
+        now = self.clock.now()
+        self.both(lambda store: answer(store, task_id, EVERYTHING, answers, actor="alice", now=now))
+
+    @rule()
+    def sweep(self) -> None:
+        now = self.clock.now()
+
+        async def swept(store: Store) -> list[Task]:
+            return sorted(await sweep(store, now=now), key=lambda task: task.id)
+
+        self.both(swept)
+
+    @rule()
+    def prune(self) -> None:
+        now = self.clock.now()
+
+        async def pruned(store: Store) -> list[TaskId]:
+            return sorted(await store.prune(now=now, limit=10))
+
+        self.both(pruned)
+
+    @rule(data=st.data(), early=st.booleans())
+    def jump_to_an_edge(self, data: st.DataObject, *, early: bool) -> None:
+        tasks = [task for task_id in self.ids[-3:] if (task := self.current(task_id)) is not None]
+        leases = [task.attempt.lease.expires_at for task in tasks if task.attempt is not None]
+        others = [at for task in tasks for at in (task.due_at, task.deadline_at, task.expires_at) if at is not None]
+        ahead = [at for at in (*leases, *others) if at >= self.clock.now()]
+        if ahead:
+            edge = data.draw(st.sampled_from(ahead))
+            self.clock.jump_to(edge - timedelta(microseconds=1) if early else edge)
+
+    # What must be so after each.
+
+    @invariant()
+    def the_tasks_in_play_are_the_same(self) -> None:
+        now = self.clock.now()
+        for task_id in self.ids[-2:]:
+            self.both(lambda store, task_id=task_id: store.view(task_id, EVERYTHING, now=now))
+
+    def compare_everything(self) -> None:
+        now = self.clock.now()
+        for scope in (EVERYTHING, *(type(EVERYTHING).of("reports", owner) for owner in (ALICE, BOB))):
+            self.both(lambda store, scope=scope: store.list_tasks(TaskQuery(scope), now=now))
+            self.both(lambda store, scope=scope: store.count_live(scope))
+        for task_id in self.ids:
+            self.both(lambda store, task_id=task_id: store.journal(task_id, EVERYTHING, now=now))
+            self.both(lambda store, task_id=task_id: store.history(task_id, EVERYTHING, now=now))
+
+
+async def _outcome(doing: Awaitable[T]) -> T | RaincheckError:
+    try:
+        return await doing
+    except RaincheckError as error:
+        return error

@@ -1,0 +1,17 @@
+"""The pytest plugin: a clock that goes when told, for tests of tools and stores. Loaded by itself where installed."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from raincheck.testing.clock import FakeClock
+
+
+@pytest.fixture
+def fake_clock() -> "FakeClock":
+    """A clock that stands still until it is moved."""
+    # Imported here, since the plugin is loaded into every test run of whoever has raincheck installed.
+    from raincheck.testing.clock import FakeClock
+
+    return FakeClock()

@@ -1,0 +1,9 @@
+from pathlib import Path
+
+from raincheck.stores.memory import MemoryStore
+from raincheck.testing import StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    def make_store(self, folder: Path) -> MemoryStore:
+        return MemoryStore()
