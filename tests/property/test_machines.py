@@ -15,7 +15,7 @@ class SqliteMachine(StoreMachine):
 class MemoryMachine(StoreMachine):
     """The model against itself: what the machine asserts on its own account holds of the model too."""
 
-    def make_store(self, folder: Path) -> MemoryStore:
+    def make_store(self, folder: Path) -> MemoryStore:  # noqa: ARG002 - it needs none
         return MemoryStore()
 
 

@@ -5,5 +5,5 @@ from raincheck.testing import StoreContract
 
 
 class TestMemoryStore(StoreContract):
-    def make_store(self, folder: Path) -> MemoryStore:
+    def make_store(self, folder: Path) -> MemoryStore:  # noqa: ARG002 - it needs none
         return MemoryStore()

@@ -16,14 +16,26 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from raincheck.core.commands import Cancel, Command, Complete, Fail, Note, Park, Pause, Release, Resume, Yield
+from raincheck.core.commands import (
+    Cancel,
+    Command,
+    Complete,
+    Fail,
+    Interrupt,
+    Note,
+    Park,
+    Pause,
+    Release,
+    Resume,
+    Yield,
+)
 from raincheck.core.decide import decide
 from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
@@ -41,7 +53,6 @@ from raincheck.testing.scene import ALICE, BOB, EVERYTHING, Scene
 T = TypeVar("T")
 
 MOST_LIVE = 2
-MOST_HANDS = 6
 RARELY = st.integers(0, 7).map(lambda number: number == 0)
 
 
@@ -91,18 +102,30 @@ class StoreMachine(RuleBasedStateMachine):
             assert found == expected
         return expected
 
-    def commit_from(self, hand: Task, command: Command) -> None:
-        """Decide on what is in hand, stale or not, and commit that to both."""
+    def commit_from(self, hand: Task, command: Command, *, extends: bool = False) -> None:
+        """Decide on what is in hand, stale or not, and commit that to both; in the gap its lease may be extended."""
         change = decide(hand, command, self.clock.now())
         if change is None:
             return
+        if extends:
+            self.extend_lease(hand, seconds=40)
         current = self.current(hand.id)
         outcome = self.both(lambda store: store.commit([change]))
         # The model is not taken at its word in what matters most.
         is_stale = current is None or current.version != hand.version
+        if change.lease_seen is not None and current is not None and current.attempt is not None:
+            is_stale |= current.attempt.lease.expires_at != change.lease_seen
         assert isinstance(outcome, StaleChange) == is_stale
         if not isinstance(outcome, RaincheckError):
             self.keep(change.after)
+
+    def extend_lease(self, hand: Task, seconds: int) -> None:
+        until = self.clock.now() + timedelta(seconds=seconds)
+        self.both(lambda store: store.extend_leases([HeldAttempt(hand.id, hand.fence)], until=until))
+
+    def jump_past_all_leases(self) -> datetime:
+        leases = [task.attempt.lease.expires_at for task in self.live() if task.attempt is not None]
+        return self.clock.jump_to(max([self.clock.now(), *leases]))
 
     def apply_to(self, task_id: TaskId, command: Command) -> None:
         now = self.clock.now()
@@ -119,7 +142,16 @@ class StoreMachine(RuleBasedStateMachine):
         return [task for task in tasks if task is not None and not task.is_terminal]
 
     def keep(self, *tasks: Task) -> None:
-        self.hands = [*self.hands, *(task for task in tasks if task.attempt is not None)][-MOST_HANDS:]
+        """Take tasks in hand.
+
+        Of each live one there stay in hand the newest and the one of the oldest attempt; of those that ended, the last.
+        """
+        hands = [*self.hands, *(task for task in tasks if task.attempt is not None)]
+        live = {task.id for task in self.live()}
+        ended = [hand for hand in hands if hand.id not in live][-1:]
+        newest = {hand.id: hand for hand in hands if hand.id in live}
+        oldest = {hand.id: hand for hand in reversed(hands) if hand.id in live and hand.fence < newest[hand.id].fence}
+        self.hands = [*ended, *oldest.values(), *newest.values()]
 
     # Where tasks come from.
 
@@ -176,8 +208,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.commit_from(hand, data.draw(st.sampled_from(commands)))
 
     @precondition(lambda self: bool(self.hands))
-    @rule(data=st.data(), done=st.integers(0, 3))
-    def note(self, data: st.DataObject, done: int) -> None:
+    @rule(data=st.data(), done=st.integers(0, 3), extends=st.booleans())
+    def note(self, data: st.DataObject, done: int, *, extends: bool) -> None:
         hand = data.draw(st.sampled_from(self.hands))
         self.keys += 1
         notes = [
@@ -186,15 +218,12 @@ class StoreMachine(RuleBasedStateMachine):
             Note(hand.fence, steps=(self.scene.step("step", done),)),
             Note(hand.fence, asked=(self.scene.question(f"question {self.keys}"),)),
         ]
-        self.commit_from(hand, data.draw(st.sampled_from(notes)))
+        self.commit_from(hand, data.draw(st.sampled_from(notes)), extends=extends)
 
     @precondition(lambda self: bool(self.hands))
     @rule(data=st.data(), seconds=st.integers(1, 60))
     def extend(self, data: st.DataObject, seconds: int) -> None:
-        hands = data.draw(st.lists(st.sampled_from(self.hands), min_size=1, max_size=3, unique_by=lambda hand: hand.id))
-        held = [HeldAttempt(hand.id, hand.fence) for hand in hands]
-        until = self.clock.now() + timedelta(seconds=seconds)
-        self.both(lambda store: store.extend_leases(held, until=until))
+        self.extend_lease(data.draw(st.sampled_from(self.hands)), seconds)
 
     # What everybody else does.
 
@@ -221,6 +250,33 @@ class StoreMachine(RuleBasedStateMachine):
             return sorted(await sweep(store, now=now), key=lambda task: task.id)
 
         self.both(swept)
+
+    @precondition(lambda self: any(task.attempt is not None for task in self.live()))
+    @rule(data=st.data(), gap=st.sampled_from(["nothing", "extend", "finish"]))
+    def sweep_with_a_gap(self, data: st.DataObject, gap: str) -> None:
+        """A sweeper sees that a lease ran out; before it acts on that, the holder may do something after all."""
+        now = self.jump_past_all_leases()
+
+        async def look(store: Store) -> list[Task]:
+            return sorted(await store.overdue(now=now, limit=10), key=lambda task: task.id)
+
+        seen = self.both(look)
+        assert isinstance(seen, list)
+        running = [task for task in seen if task.attempt is not None]
+        overdue = data.draw(st.sampled_from(running))
+        if gap == "extend":
+            self.extend_lease(overdue, seconds=30)
+        elif gap == "finish":
+            self.commit_from(overdue, Complete(overdue.fence, encode("after all")))
+        self.commit_from(overdue, Interrupt())
+
+    @precondition(lambda self: any(task.attempt is not None for task in self.live()))
+    @rule()
+    def take_over(self) -> None:
+        """A worker dies without a word, and another goes on: the quickest way to a holder that is stale."""
+        self.jump_past_all_leases()
+        self.sweep()
+        self.claim(limit=2)
 
     @rule()
     def prune(self) -> None:

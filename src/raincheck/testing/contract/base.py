@@ -1,6 +1,6 @@
 """What the parts of the contract share: how a store is made, opened, checked and closed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class ContractBase:
         return Scene(store, clock)
 
     @asynccontextmanager
-    async def opened(self, folder: Path) -> AsyncIterator[Store]:
+    async def opened(self, folder: Path) -> AsyncGenerator[Store]:
         store = self.make_store(folder)
         await store.open()
         try:

@@ -183,9 +183,9 @@ class ClaimingContract(ContractBase):
         assert "must not be run twice" in (swept.status_message or "")
 
     async def test_a_task_that_kills_its_worker_each_time_fails_after_its_attempts(self, scene: Scene) -> None:
-        await scene.create(retry=RetryPolicy(attempts=3))
+        task = await scene.create(retry=RetryPolicy(attempts=3))
         for _ in range(3):
-            (task,) = await scene.claim()
+            assert len(await scene.claim()) == 1
             scene.clock.advance(LEASE.total_seconds())
             await sweep(scene.store, now=scene.clock.now())
         ended = await scene.load(task)

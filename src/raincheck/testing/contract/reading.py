@@ -1,6 +1,7 @@
 """Reading: nobody sees what is not theirs, and lists show each task once."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -162,7 +163,7 @@ class ReadingContract(ContractBase):
         assert await scene.store.count_live(Scope.within(NAMESPACE)) == counts | {Phase.QUEUED: 2}
         assert await scene.store.count_live(EVERYTHING) == counts | {Phase.QUEUED: 3}
 
-    async def create_later(self, scene: Scene, **fields: object) -> Task:
+    async def create_later(self, scene: Scene, **fields: Any) -> Task:  # noqa: ANN401 - whatever NewTask takes
         scene.clock.advance(1)
         return await scene.create(**fields)
 
