@@ -129,7 +129,7 @@ class Store(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     async def open(self) -> None:
-        """Make the store ready, and bring an older schema up to date.
+        """Make the store ready, and bring an older schema up to date. Opening twice is fine.
 
         - Of several processes that open an older store at once, one migrates it; the others wait and find it done.
         - A newer schema is `SchemaMismatch`, anything that raincheck did not make is `NotAStore`; both are left
@@ -138,7 +138,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of everything. Feeds end. Closing twice is fine."""
+        """Let go of everything, after what is under way. Feeds end. Closing twice is fine, and so is opening again."""
         ...
 
     async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:

@@ -41,12 +41,17 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._pending: list[Job[Any]] = []
         self._jobs: SimpleQueue[list[Job[Any]] | None] = SimpleQueue()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
         self._is_closed = False
         self._why_closed = "the store is closed: open it before use"
         self._broken_by: BaseException | None = None
         # A daemon, so that a program that forgets to close the store still ends. Being killed is safe at any moment.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    async def open(self) -> None:
+        """Start the thread, and wait until it has its connection."""
         self._thread.start()
+        await self._opened
 
     def submit(self, run: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Do it on the lane's thread. A caller that is cancelled does not stop it: it is done whole or not at all."""
@@ -76,12 +81,13 @@ class Lane:
         try:
             connection = self._connect()
         except BaseException as error:  # noqa: BLE001 - whoever waits for the lane is told
-            self._refuse_all(error)
+            self._tell_loop(self._break, error)
             return
         try:
+            self._tell_loop(self._opened.set_result, None)
             self._serve_with(connection)
         except BaseException as error:  # noqa: BLE001 - likewise
-            self._refuse_all(error)
+            self._tell_loop(self._break, error)
         finally:
             connection.close()
 
@@ -96,7 +102,7 @@ class Lane:
                     job.error = error
                 raise
             finally:
-                self._deliver(jobs)
+                self._tell_loop(self._settle, jobs)
             if is_last:
                 return
 
@@ -129,23 +135,27 @@ class Lane:
         except Exception as error:  # noqa: BLE001 - it is the caller's
             job.error = error
 
-    def _refuse_all(self, error: BaseException) -> None:
+    def _tell_loop(self, tell: Callable[[Any], None], what: object) -> None:
+        # The loop may be gone by now if the program ended without closing the store; then nobody waits any more.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(tell, what)
+
+    def _break(self, error: BaseException) -> None:
         """The lane is broken: nobody is left waiting, and nobody can submit any more."""
         if isinstance(error, sqlite3.Error):
-            error = translate(error, self._store)
+            cause, error = error, translate(error, self._store)
+            error.__cause__ = cause
         self._broken_by = error
         self._why_closed = f"an unexpected error stopped it ({error!r}): close the store and open it again"
         self._is_closed = True
+        if not self._opened.done():
+            self._opened.set_exception(error)
+        self._hand_over()
         while not self._jobs.empty():
             jobs = self._jobs.get() or []
             for job in jobs:
                 job.error = error
-            self._deliver(jobs)
-
-    def _deliver(self, jobs: list[Job[Any]]) -> None:
-        # The loop may be gone by now if the program ended without closing the store; then nobody waits any more.
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._settle, jobs)
+            self._settle(jobs)
 
     def _settle(self, jobs: list[Job[Any]]) -> None:
         for job in jobs:

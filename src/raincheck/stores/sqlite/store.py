@@ -69,21 +69,31 @@ class SqliteStore:
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
+        if self._writer is not None:
+            return
         migrations = await asyncio.to_thread(shipped_migrations)
         await asyncio.to_thread(prepare_file, self._path, self._connect, self._lock_timeout, migrations)
         write = partial(open_writer, self._connect, self._path, self._lock_timeout, self._synchronous)
         read = partial(open_reader, self._connect, self._path, self._lock_timeout)
         known_version = migrations[-1].version
-        self._writer = WriteLane("raincheck-write", self._path, write, known_version, self._feeds.publish)
-        self._reader = Lane("raincheck-read", str(self._path), read)
+        writer = WriteLane("raincheck-write", self._path, write, known_version, self._feeds.publish)
+        reader = Lane("raincheck-read", str(self._path), read)
+        await writer.open()
+        try:
+            await reader.open()
+        except BaseException:
+            await writer.close()
+            raise
+        self._writer, self._reader = writer, reader
 
     async def close(self) -> None:
         self._feeds.close()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        # The reader first: the last connection to go moves what is left in the log, and that one must be able to write.
-        for lane in (self._reader, self._writer):
+        # The reader first: the last connection to go moves what is left in the log, so that one must be able to write.
+        lanes, self._reader, self._writer = (self._reader, self._writer), None, None
+        for lane in lanes:
             if lane is not None:
                 await lane.close()
 

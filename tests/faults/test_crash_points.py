@@ -1,0 +1,238 @@
+"""The process dies at every point of every writing method, and what is left is all of what it did, or nothing."""
+
+import inspect
+import sqlite3
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from raincheck.core.change import Change
+from raincheck.core.commands import Answer, Cancel, Command, Complete, Note
+from raincheck.core.decide import decide
+from raincheck.core.limits import Quota
+from raincheck.core.payload import encode
+from raincheck.core.records import Artifact, Task, TaskId
+from raincheck.stores.interface import HeldAttempt, Store, TaskQuery
+from raincheck.stores.sqlite import SqliteStore
+from raincheck.testing import CrashPlan, FakeClock, Scene, check_invariants, enumerate_crashes
+from raincheck.testing.invariants import BEGINNING
+from raincheck.testing.scene import EVERYTHING, LEASE
+
+pytestmark = pytest.mark.anyio
+
+Snapshot: TypeAlias = dict[TaskId, object]
+
+
+class CrashingConnection(sqlite3.Connection):
+    """Reports every statement before it runs, and every commit after it ran too: then the reply is lost."""
+
+    plan: CrashPlan
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self.plan.reach(sql)
+        cursor = super().execute(sql, parameters)
+        if sql == "COMMIT":
+            self.plan.reach("after COMMIT")
+        return cursor
+
+
+def crashing_connect(plan: CrashPlan, path: str, timeout: float) -> sqlite3.Connection:
+    factory = type("Planned", (CrashingConnection,), {"plan": plan})
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None, factory=factory)
+
+
+async def snapshot(store: Store) -> Snapshot:
+    """Everything that can be read, by task."""
+    page = await store.list_tasks(TaskQuery(EVERYTHING), now=BEGINNING, limit=100)
+    return {
+        task.id: (
+            await store.view(task.id, EVERYTHING, now=BEGINNING),
+            await store.journal(task.id, EVERYTHING, now=BEGINNING),
+            await store.history(task.id, EVERYTHING, now=BEGINNING),
+            await store.artifact(task.id, "report", EVERYTHING, now=BEGINNING),
+        )
+        for task in page.tasks
+    }
+
+
+class World:
+    """A file with some tasks in it, made anew for each crash."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.runs = 0
+        self.tasks: dict[str, Task] = {}
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.runs}.db"
+
+    async def make_store(self, plan: CrashPlan) -> Store:
+        await self.begin_anew()
+        store = SqliteStore(self.path, connect=partial(crashing_connect, plan))
+        await store.open()
+        return store
+
+    async def begin_anew(self) -> None:
+        self.runs += 1
+        self.clock = FakeClock()
+        store = SqliteStore(self.path, synchronous="NORMAL")
+        await store.open()
+        scene = Scene(store, self.clock)
+        ended = await scene.do(await scene.create(), Cancel("alice"))
+        self.clock.advance(100_000)
+        one, two = await scene.begin(), await scene.begin()
+        asking = await scene.begin()
+        asking = await scene.do(asking, Note(1, asked=(scene.question("publish"),)))
+        queued = [await scene.create() for _ in range(2)]
+        self.tasks = {"ended": ended, "one": one, "two": two, "asking": asking, "queued": queued[0]}
+        await store.close()
+
+    async def left(self) -> Snapshot:
+        """What is there, read without a plan."""
+        store = SqliteStore(self.path)
+        await store.open()
+        try:
+            await check_invariants(store)
+            return await snapshot(store)
+        finally:
+            await store.close()
+
+    def change(self, name: str, command: Command) -> Change:
+        change = decide(self.tasks[name], command, self.clock.now())
+        assert change is not None
+        return change
+
+
+async def creates(world: World, store: Store) -> None:
+    creation = Scene(store, world.clock).creation(
+        id=TaskId("new"), caller=encode("alice"), idempotency_key="key", request_digest="digest"
+    )
+    await store.create(creation, quota=Quota(live=100, created=100), now=world.clock.now())
+
+
+async def commits_one_of_everything(world: World, store: Store) -> None:
+    scene = Scene(store, world.clock)
+    note = Note(
+        1,
+        status_message="working",
+        steps=(scene.step("load"), scene.step("crunch")),
+        asked=(scene.question("sure"),),
+        artifacts=(Artifact("report", encode("draft"), world.clock.now()),),
+        variables=encode({"n": 1}),
+        spawned=(scene.creation(id=TaskId("child")),),
+    )
+    await store.commit([world.change("one", note)])
+
+
+async def commits_several_tasks(world: World, store: Store) -> None:
+    question = Scene(store, world.clock).question("publish")
+    answer = Answer((question,), {"publish": encode("yes")}, "alice")
+    await store.commit(
+        [
+            world.change("one", Complete(1, encode("done"))),
+            world.change("two", Cancel("alice")),
+            world.change("asking", answer),
+        ]
+    )
+
+
+async def claims_two(world: World, store: Store) -> None:
+    await Scene(store, world.clock).claim(limit=2, holder="worker-2")
+
+
+async def extends_two(world: World, store: Store) -> None:
+    held = [HeldAttempt(world.tasks[name].id, 1) for name in ("one", "two")]
+    await store.extend_leases(held, until=world.clock.now() + 3 * LEASE)
+
+
+async def prunes(world: World, store: Store) -> None:
+    expires_at = world.tasks["ended"].expires_at
+    assert expires_at is not None
+    await store.prune(now=expires_at, limit=10)
+
+
+SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
+    "create": [creates],
+    "commit": [commits_one_of_everything, commits_several_tasks],
+    "claim": [claims_two],
+    "extend_leases": [extends_two],
+    "prune": [prunes],
+}
+READING = {
+    "overdue",
+    "load",
+    "view",
+    "journal",
+    "artifact",
+    "history",
+    "list_tasks",
+    "count_live",
+    "listen",
+    "capabilities",
+}
+
+
+def test_every_writing_method_has_its_scenario() -> None:
+    methods = {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")}
+    assert methods == SCENARIOS.keys() | READING | {"open", "close"}
+
+
+@pytest.mark.parametrize(
+    "scenario", [scenario for scenarios in SCENARIOS.values() for scenario in scenarios], ids=lambda one: one.__name__
+)
+async def test_a_crash_anywhere_leaves_all_or_nothing(
+    tmp_path: Path, scenario: Callable[[World, Store], Awaitable[None]]
+) -> None:
+    world = World(tmp_path)
+    await world.begin_anew()
+    nothing = await world.left()
+    seen: list[Snapshot] = []
+
+    async def check() -> None:
+        left = await world.left()
+        if not seen:
+            seen.append(left)
+            assert left != nothing
+        (everything,) = seen
+        assert left in (nothing, everything)
+
+    points = await enumerate_crashes(world.make_store, partial(scenario, world), check)
+    assert points[0] == "BEGIN IMMEDIATE"
+    assert points[-2:] == ["COMMIT", "after COMMIT"]
+    assert len(points) >= 6
+
+
+async def test_what_was_not_acknowledged_may_have_happened_and_what_was_acknowledged_did(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lost_replies: list[bool] = []
+
+    async def check() -> None:
+        lost_replies.append("new" in await world.left())
+
+    points = await enumerate_crashes(world.make_store, partial(creates, world), check)
+    acknowledged, *crashed = lost_replies
+    assert acknowledged
+    assert crashed == [point == "after COMMIT" for point in points]
+
+
+async def test_a_crash_anywhere_while_a_new_file_is_made_leaves_one_that_opens(tmp_path: Path) -> None:
+    paths: list[Path] = []
+
+    async def make_store(plan: CrashPlan) -> Store:
+        paths.append(tmp_path / f"{len(paths)}.db")
+        return SqliteStore(paths[-1], connect=partial(crashing_connect, plan))
+
+    async def check() -> None:
+        store = SqliteStore(paths[-1])
+        await store.open()
+        await Scene(store, FakeClock()).create()
+        await check_invariants(store)
+        await store.close()
+
+    points = await enumerate_crashes(make_store, lambda store: store.open(), check)
+    assert any("CREATE TABLE tasks" in point for point in points)
