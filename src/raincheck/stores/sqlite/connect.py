@@ -71,16 +71,18 @@ def check_sqlite() -> None:
 
 
 def _make_file(path: Path) -> None:
-    if path.is_dir():
-        raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"there is no folder {path.parent} for the store {path.name}: create it first")
     try:
+        if path.is_dir():
+            raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
+        if not path.parent.is_dir():
+            raise ConfigurationError(f"there is no folder {path.parent} for the store {path.name}: create it first")
         # Made by us and not by SQLite, so that nobody else can read it even for a moment.
         descriptor = os.open(path, os.O_CREAT | os.O_RDONLY, stat.S_IRUSR | stat.S_IWUSR)
+        os.close(descriptor)
     except OSError as error:
         raise StoreUnavailable(str(path), f"it can't be opened ({error.strerror}): check the rights to it") from error
-    os.close(descriptor)
+    except ValueError as error:
+        raise ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store") from error
 
 
 def _use_wal(connection: sqlite3.Connection, path: Path, timeout: float) -> None:

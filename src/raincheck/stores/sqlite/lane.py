@@ -56,7 +56,7 @@ class Lane:
     def submit(self, run: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Do it on the lane's thread. A caller that is cancelled does not stop it: it is done whole or not at all."""
         if self._is_closed:
-            raise StoreUnavailable(self._store, self._why_closed) from self._broken_by
+            raise self._refusal()
         job = Job(run, self._loop.create_future())
         if not self._pending:
             # Handed over when the loop has run everybody else who is ready, and may want to submit too. That makes
@@ -154,8 +154,13 @@ class Lane:
         while not self._jobs.empty():
             jobs = self._jobs.get() or []
             for job in jobs:
-                job.error = error
+                job.error = self._refusal()
             self._settle(jobs)
+
+    def _refusal(self) -> StoreUnavailable:
+        refusal = StoreUnavailable(self._store, self._why_closed)
+        refusal.__cause__ = self._broken_by
+        return refusal
 
     def _settle(self, jobs: list[Job[Any]]) -> None:
         for job in jobs:

@@ -67,8 +67,8 @@ DELETE FROM changes WHERE seq <= ?;
 SELECT seq, task_id FROM changes WHERE seq > :seen AND origin <> :origin ORDER BY seq;
 
 -- name: changes_bounds
--- The oldest and the newest place in the log.
-SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM changes;
+-- The oldest and the newest place in the log. Apart, since asked for together they are looked for in the whole table.
+SELECT coalesce((SELECT min(seq) FROM changes), 0), coalesce((SELECT max(seq) FROM changes), 0);
 
 -- name: task_with_key
 -- The owner's task that has an idempotency key.

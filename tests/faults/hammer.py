@@ -1,0 +1,58 @@
+"""A process that hammers one store: `hammer.py PATH NAME COUNT`. It says a line for every task that it has finished.
+
+Started by tests. It claims whatever is queued, so what it finishes may have been created by another process.
+"""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from raincheck.clock import SystemClock, new_task_id
+from raincheck.core.commands import Complete, Note
+from raincheck.core.create import NewTask, create
+from raincheck.core.limits import Limits, Quota
+from raincheck.core.owner import Owner
+from raincheck.core.payload import encode
+from raincheck.core.records import Step, Tool
+from raincheck.errors import LeaseLost
+from raincheck.stores.apply import apply
+from raincheck.stores.interface import ClaimRequest, Store
+from raincheck.stores.sqlite import SqliteStore
+from raincheck.testing.scene import EVERYTHING
+
+CALLERS = 8
+TOOL = Tool("hammer")
+LEASE = timedelta(seconds=60)
+clock = SystemClock()
+
+
+async def one_task(store: Store, name: str) -> None:
+    now = clock.now()
+    new = NewTask(new_task_id(), "hammer", Owner.local(), TOOL, encode({"by": name}))
+    await store.create(create(new, now, Limits()), quota=Quota(), now=now)
+    for task in await store.claim(ClaimRequest("hammer", frozenset({TOOL}), name, LEASE, 1), now=now):
+        step = Step("work", 0, "", encode(name), task.fence, now)
+        try:
+            await apply(store, task.id, EVERYTHING, Note(task.fence, steps=(step,)), now=clock.now())
+            await apply(store, task.id, EVERYTHING, Complete(task.fence, encode(name)), now=clock.now())
+        except LeaseLost:
+            continue
+        print(task.id, flush=True)  # noqa: T201 - how the test follows it
+
+
+async def main(path: Path, name: str, count: int) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    todo = iter(range(count))
+
+    async def caller() -> None:
+        for _ in todo:
+            await one_task(store, name)
+
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,91 @@
+"""Many processes on one file, for real: none of them sees a lock, one is killed in the middle, and all goes on."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from raincheck.clock import SystemClock
+from raincheck.core.commands import Complete
+from raincheck.core.lifecycle import Phase
+from raincheck.core.payload import encode
+from raincheck.core.records import Task, Tool
+from raincheck.stores.apply import apply, sweep
+from raincheck.stores.interface import ClaimRequest, Store, TaskQuery
+from raincheck.stores.sqlite import SqliteStore
+from raincheck.testing import check_invariants
+from raincheck.testing.scene import EVERYTHING
+
+pytestmark = pytest.mark.anyio
+
+HAMMER = Path(__file__).with_name("hammer.py")
+PROCESSES, TASKS = 8, 250
+
+
+async def start(path: Path, name: str) -> asyncio.subprocess.Process:
+    arguments = [str(HAMMER), str(path), name, str(TASKS)]
+    return await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=2**24
+    )
+
+
+async def kill_in_the_middle(process: asyncio.subprocess.Process) -> int:
+    """Wait until it has finished a good part of its work, then kill it. Returns how many tasks it had finished."""
+    assert process.stdout is not None
+    for _ in range(TASKS // 3):
+        assert await process.stdout.readline()
+    process.kill()
+    rest, _ = await process.communicate()
+    return TASKS // 3 + rest.count(b"\n")
+
+
+async def all_tasks(store: Store) -> list[Task]:
+    found: list[Task] = []
+    position = None
+    while True:
+        page = await store.list_tasks(TaskQuery(EVERYTHING), now=SystemClock().now(), after=position, limit=1_000)
+        found += page.tasks
+        position = page.next
+        if position is None:
+            return found
+
+
+async def finish_what_is_left(store: Store) -> None:
+    """What a sweeper and a worker do when the leases of the dead have run out."""
+    later = SystemClock().now() + timedelta(hours=1)
+    await sweep(store, now=later, limit=1_000)
+    request = ClaimRequest("hammer", frozenset({Tool("hammer")}), "heir", timedelta(minutes=1), 1_000)
+    for task in await store.claim(request, now=later):
+        await apply(store, task.id, EVERYTHING, Complete(task.fence, encode("heir")), now=later)
+
+
+@pytest.mark.timeout(300)
+async def test_eight_processes_share_a_file_and_one_of_them_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    processes = [await start(path, f"process-{number}") for number in range(PROCESSES)]
+    victim, *survivors = processes
+    finished = await kill_in_the_middle(victim)
+    outputs = await asyncio.gather(*(process.communicate() for process in survivors))
+
+    # No lock, and no other error, reached a caller.
+    assert [(process.returncode, errors.decode()) for process, (_, errors) in zip(survivors, outputs, strict=True)] == [
+        (0, "")
+    ] * (PROCESSES - 1)
+    finished += sum(lines.count(b"\n") for lines, _ in outputs)
+
+    store = SqliteStore(path)
+    await store.open()
+    await check_invariants(store)
+    tasks = await all_tasks(store)
+    completed = [task for task in tasks if task.phase is Phase.COMPLETED]
+    assert len(tasks) >= (PROCESSES - 1) * TASKS
+    # Everything that was said to be finished is, though the victim may not have lived to say its last.
+    assert finished <= len(completed) <= finished + 8
+
+    await finish_what_is_left(store)
+    assert {task.phase for task in await all_tasks(store)} == {Phase.COMPLETED}
+    await check_invariants(store)
+    await store.close()
+    assert not path.with_name("tasks.db-wal").exists()

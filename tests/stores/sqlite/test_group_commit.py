@@ -1,0 +1,182 @@
+"""Many commits at once cost one sync, and stay each whole."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raincheck.core.commands import Complete, Note
+from raincheck.core.payload import encode
+from raincheck.core.records import Task
+from raincheck.errors import AlreadyRecorded, StoreUnavailable
+from raincheck.stores.sqlite import SqliteStore
+from raincheck.stores.sqlite.write_lane import IDLE_AFTER, WAL_LIMIT
+from raincheck.testing import Crashed, FakeClock, Scene, check_invariants
+from raincheck.testing.scene import EVERYTHING
+
+pytestmark = pytest.mark.anyio
+
+
+class CountingConnection(sqlite3.Connection):
+    statements: list[str]
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self.statements.append(sql)
+        return super().execute(sql, parameters)
+
+
+def counting_connect(statements: list[str], path: str, timeout: float) -> sqlite3.Connection:
+    factory = type("Counting", (CountingConnection,), {"statements": statements})
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None, factory=factory)
+
+
+@pytest.fixture
+def statements() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, statements: list[str]) -> AsyncIterator[Scene]:
+    store = SqliteStore(tmp_path / "tasks.db", connect=partial(counting_connect, statements))
+    await store.open()
+    yield Scene(store, FakeClock())
+    await check_invariants(store)
+    await store.close()
+
+
+async def test_what_many_callers_commit_at_once_is_synced_once(scene: Scene, statements: list[str]) -> None:
+    statements.clear()
+    await asyncio.gather(*(scene.create() for _ in range(64)))
+    assert statements.count("COMMIT") == 1
+    assert len([sql for sql in statements if sql.startswith("INSERT INTO tasks")]) == 64
+
+
+async def test_one_that_fails_after_it_wrote_takes_nobody_with_it_and_leaves_nothing(
+    scene: Scene, statements: list[str]
+) -> None:
+    task = await scene.begin()
+    task = await scene.do(task, Note(1, steps=(scene.step("load"),)))
+    statements.clear()
+    # The step exists, which shows only after the record and its history entry are written.
+    bad = scene.do(task, Note(1, status_message="half", steps=(scene.step("load"),)))
+    outcomes = await asyncio.gather(scene.create(), bad, scene.create(), return_exceptions=True)
+    assert isinstance(outcomes[1], AlreadyRecorded)
+    assert await scene.load(task) == task
+    for outcome in (outcomes[0], outcomes[2]):
+        assert isinstance(outcome, Task)
+        assert await scene.load(outcome) == outcome
+    assert "SAVEPOINT job" in statements
+
+
+async def test_one_that_fails_before_it_wrote_costs_the_others_nothing(scene: Scene, statements: list[str]) -> None:
+    task = await scene.create()
+    statements.clear()
+    bad = scene.create(id=task.id)
+    outcomes = await asyncio.gather(scene.create(), bad, return_exceptions=True)
+    assert isinstance(outcomes[1], AlreadyRecorded)
+    assert statements.count("COMMIT") == 1
+    assert "SAVEPOINT job" not in statements
+
+
+class StoppingConnection(sqlite3.Connection):
+    """Stops in the middle of a write, and goes on when told."""
+
+    stopped: threading.Event
+    go_on: threading.Event
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if sql.startswith("UPDATE tasks") and "completed" in str(parameters):
+            self.stopped.set()
+            assert self.go_on.wait(10)
+        return super().execute(sql, parameters)
+
+
+async def test_a_caller_that_is_cancelled_leaves_all_or_nothing_and_others_hear_of_it(tmp_path: Path) -> None:
+    stopped, go_on = threading.Event(), threading.Event()
+    factory = type("Stopping", (StoppingConnection,), {"stopped": stopped, "go_on": go_on})
+    store = SqliteStore(
+        tmp_path / "tasks.db",
+        connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory),
+    )
+    await store.open()
+    scene = Scene(store, FakeClock())
+    task = await scene.begin()
+    with store.listen() as feed:
+        finishing = asyncio.ensure_future(scene.do(task, Complete(1, encode("done"))))
+        assert await asyncio.to_thread(stopped.wait, 10)
+        finishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await finishing
+        go_on.set()
+        async with asyncio.timeout(10):
+            async for hint in feed:
+                if task.id in hint:
+                    break
+    view = await store.view(task.id, EVERYTHING, now=scene.clock.now())
+    assert (view.task.is_terminal, view.outcome) == (True, encode("done"))
+    await store.close()
+
+
+async def test_an_error_of_the_driver_that_nobody_foresaw_reaches_its_caller_alone(scene: Scene) -> None:
+    with pytest.raises(OverflowError):
+        await scene.store.prune(now=scene.clock.now(), limit=2**70)
+    await scene.create()
+
+
+class BreakingConnection(sqlite3.Connection):
+    """Breaks in a way that no store can handle."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if "break" in str(parameters):
+            raise Crashed
+        return super().execute(sql, parameters)
+
+
+async def test_a_lane_that_breaks_leaves_nobody_waiting_and_says_why(tmp_path: Path) -> None:
+    store = SqliteStore(
+        tmp_path / "tasks.db",
+        connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=BreakingConnection),
+    )
+    await store.open()
+    scene = Scene(store, FakeClock())
+    outcomes = await asyncio.gather(scene.create(), scene.create(id="break"), scene.create(), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Crashed] * 3
+    with pytest.raises(StoreUnavailable, match=r"an unexpected error stopped it .*: close the store and open it again"):
+        await scene.create()
+    await store.close()
+    await store.open()
+    await scene.create()
+    await check_invariants(store)
+    await store.close()
+
+
+@pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
+async def test_the_disk_is_synced_as_asked(tmp_path: Path, synchronous: Any) -> None:
+    statements: list[str] = []
+    connect = partial(counting_connect, statements)
+    store = SqliteStore(tmp_path / "tasks.db", synchronous=synchronous, connect=connect)
+    await store.open()
+    await store.close()
+    assert f"PRAGMA synchronous = {synchronous}" in statements
+
+
+async def test_the_log_is_moved_into_the_file_when_it_is_large_and_when_it_is_quiet(
+    tmp_path: Path, scene: Scene
+) -> None:
+    wal = tmp_path / "tasks.db-wal"
+    large = encode("x" * 900_000)
+    largest = 0
+    for _ in range(20):
+        await scene.create(arguments=large)
+        largest = max(largest, wal.stat().st_size)
+    assert largest < WAL_LIMIT + 2_000_000
+    await scene.create()
+    # Nothing is submitted any more, so the lane takes its time and then moves the rest.
+    async with asyncio.timeout(20 * IDLE_AFTER):
+        while wal.stat().st_size:  # noqa: ASYNC110 - a file tells nobody that it shrank
+            await asyncio.sleep(0.01)

@@ -1,0 +1,55 @@
+"""Every query finds what it looks for by an index: none reads the whole table, and none sorts it."""
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from raincheck.stores.sqlite import queries
+from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sqlite.migrate import shipped_migrations
+from raincheck.stores.sqlite.queries import QUERIES
+
+PACKAGE = Path(queries.__file__).parent
+
+# What each query may go through, where that is not a search by an index.
+ALLOWED = {
+    "count_live": {"SCAN tasks USING INDEX tasks_live", "USE TEMP B-TREE FOR GROUP BY"},
+    "count_owner_live": {"SCAN (subquery-1)"},
+    # What belongs to one task is sorted by the order of its recording.
+    "all_steps": {"USE TEMP B-TREE FOR ORDER BY"},
+    "all_inputs": {"USE TEMP B-TREE FOR ORDER BY"},
+    "open_inputs": {"USE TEMP B-TREE FOR ORDER BY"},
+    # The oldest and newest key of a table: a step each, not a walk.
+    "changes_bounds": {"SEARCH changes", "SCAN CONSTANT ROW"},
+}
+HARMLESS = re.compile(r"SEARCH .* USING |(LIST|SCALAR) SUBQUERY|CO-ROUTINE|SCAN json_each|SCAN \d+ CONSTANT ROW")
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> sqlite3.Connection:
+    prepare_file(tmp_path / "tasks.db", connect, 5, shipped_migrations())
+    return connect(str(tmp_path / "tasks.db"), 5)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_no_query_reads_the_whole_table(connection: sqlite3.Connection, name: str) -> None:
+    names = set(re.findall(r":(\w+)", QUERIES[name]))
+    parameters = dict.fromkeys(names) if names else [None] * QUERIES[name].count("?")
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", parameters).fetchall()
+    steps = {detail for *_, detail in plan}
+    assert {step for step in steps if not HARMLESS.match(step)} <= ALLOWED.get(name, set())
+
+
+def test_every_query_has_a_name_a_sentence_and_a_statement() -> None:
+    blocks = (PACKAGE / "queries.sql").read_text().split("-- name: ")[1:]
+    assert len(blocks) == len(QUERIES)
+    for block in blocks:
+        name, sentence, *_ = block.splitlines()
+        assert re.fullmatch(r"-- [A-Z].*", sentence), name
+
+
+def test_every_query_is_used() -> None:
+    code = "".join(file.read_text() for file in PACKAGE.glob("*.py"))
+    assert {name for name in QUERIES if f'"{name}"' not in code} == set()
