@@ -38,6 +38,9 @@ from raincheck.stores.feed import Feed
 
 PAGE_LIMIT = 1_000
 
+DUE_LIMIT = 1_000
+"""How many parked tasks a claim lets through to the queue at most, so that no claim takes long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -138,7 +141,10 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of everything, after what is under way. Feeds end. Closing twice is fine, and so is opening again."""
+        """Let go of everything, after what is under way. Feeds end.
+
+        Closing twice is fine, and so is opening again.
+        """
         ...
 
     async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
@@ -174,8 +180,8 @@ class Store(Protocol):
         Eligible is a task that
 
         - is in the namespace, and whose tool is among `tools` in exactly that version;
-        - is queued, or is parked with `due_at` at or before `now` (it passes through the queue in the same
-          transaction).
+        - is queued, or is parked with `due_at` at or before `now` (up to `DUE_LIMIT` of those, the first to be due
+          first, pass through the queue in the same transaction).
 
         They are taken by higher priority, then by who was created first, then by id. Two claims never get the
         same task: one that comes second finds fewer, or none, without an error.

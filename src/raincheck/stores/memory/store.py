@@ -19,6 +19,7 @@ from raincheck.core.records import Artifact, HistoryEntry, Journal, Lease, Task,
 from raincheck.errors import StoreUnavailable, TaskNotFound
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import (
+    DUE_LIMIT,
     PAGE_LIMIT,
     Capabilities,
     ClaimRequest,
@@ -62,9 +63,9 @@ class MemoryStore:
 
     async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
         rows = self._open_rows()
-        due = [
-            change for task in self._eligible(request, Phase.PARKED) if (change := decide(task, Due(), now)) is not None
-        ]
+        parked = self._eligible(request, Phase.PARKED)
+        due = [change for task in parked if (change := decide(task, Due(), now)) is not None]
+        due = sorted(due, key=lambda change: change.before.due_at or now)[:DUE_LIMIT]
         rows.commit(due)
         queued = self._eligible(request, Phase.QUEUED)
         queued.sort(key=lambda task: (-task.priority, task.created_at, task.id))

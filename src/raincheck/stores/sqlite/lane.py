@@ -129,11 +129,8 @@ class Lane:
     def _run_one(self, connection: sqlite3.Connection, job: Job[Any]) -> None:
         try:
             job.result = job.run(connection)
-        except sqlite3.Error as error:
-            job.error = translate(error, self._store)
-            job.error.__cause__ = error
         except Exception as error:  # noqa: BLE001 - it is the caller's
-            job.error = error
+            job.error = self._translated(error)
 
     def _tell_loop(self, tell: Callable[[Any], None], what: object) -> None:
         # The loop may be gone by now if the program ended without closing the store; then nobody waits any more.
@@ -142,9 +139,7 @@ class Lane:
 
     def _break(self, error: BaseException) -> None:
         """The lane is broken: nobody is left waiting, and nobody can submit any more."""
-        if isinstance(error, sqlite3.Error):
-            cause, error = error, translate(error, self._store)
-            error.__cause__ = cause
+        error = self._translated(error)
         self._broken_by = error
         self._why_closed = f"an unexpected error stopped it ({error!r}): close the store and open it again"
         self._is_closed = True
@@ -156,6 +151,13 @@ class Lane:
             for job in jobs:
                 job.error = self._refusal()
             self._settle(jobs)
+
+    def _translated(self, error: BaseException) -> BaseException:
+        if not isinstance(error, sqlite3.Error):
+            return error
+        translated = translate(error, self._store)
+        translated.__cause__ = error
+        return translated
 
     def _refusal(self) -> StoreUnavailable:
         refusal = StoreUnavailable(self._store, self._why_closed)

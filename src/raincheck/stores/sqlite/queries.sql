@@ -91,10 +91,11 @@ WHERE namespace = :namespace AND owner = :owner AND created_at > :since
 ORDER BY created_at DESC LIMIT 1 OFFSET :n - 1;
 
 -- name: due_tasks
--- Parked tasks whose moment has come, of the tools that are asked for.
+-- Parked tasks whose moment came first, of the tools that are asked for.
 SELECT * FROM tasks
 WHERE namespace = :namespace AND phase = 'parked' AND due_at <= :now
-    AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools));
+    AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools))
+ORDER BY due_at LIMIT :due_limit;
 
 -- name: queued_tasks
 -- The next tasks to run, of the tools that are asked for.

@@ -8,15 +8,20 @@ from typing import Any
 
 from raincheck.core.records import TaskId
 from raincheck.errors import RaincheckError
-from raincheck.stores.sqlite.errors import translate
 from raincheck.stores.sqlite.lane import Job, Lane
 from raincheck.stores.sqlite.migrate import schema_version
 
 WAL_LIMIT = 4 * 1_024 * 1_024
 """Bytes after which the write-ahead log is moved into the database."""
 
+CHECKPOINT_WAIT = 250
+"""Milliseconds to wait for readers that keep the log from being moved. Writers wait meanwhile, so it is short."""
+
 IDLE_AFTER = 0.5
 """Seconds without a write after which what is left in the log is moved too."""
+
+LONGEST_IDLE = 60.0
+"""Seconds between two tries at that, if a reader stays in the way."""
 
 
 class WriteLane(Lane):
@@ -39,82 +44,91 @@ class WriteLane(Lane):
         self._announce = announce
         self._wal = path.with_name(path.name + "-wal")
         self._known_version = known_version
-        self._has_written = False
+        self._wal_limit = WAL_LIMIT
+        self._idle_after: float | None = None
         super().__init__(name, str(path), connect)
 
     def _wait_for_jobs(self, connection: sqlite3.Connection) -> list[Job[Any]] | None:
-        if self._has_written:
+        while self._idle_after is not None:
             try:
-                return self._jobs.get(timeout=IDLE_AFTER)
+                return self._jobs.get(timeout=self._idle_after)
             except Empty:
-                self._checkpoint(connection)
-                self._has_written = False
+                is_empty = self._checkpoint(connection)
+                self._idle_after = None if is_empty else min(2 * self._idle_after, LONGEST_IDLE)
         return self._jobs.get()
 
     def _run(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> None:
-        if not jobs:
-            return
+        if not self._commit(connection, jobs):
+            for job in jobs:
+                self._commit(connection, [job])
+        self._idle_after = IDLE_AFTER
+        if self._wal_size() > self._wal_limit:
+            self._checkpoint(connection)
+
+    def _commit(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> bool:
+        """Do the jobs in one transaction; false if nothing was kept and each should be tried alone.
+
+        Most jobs that fail do so before they write (a stale change finds no row to update) and need nothing
+        more. One that fails after it wrote has to be rolled back, and the others with it: they are innocent,
+        and tried again.
+        """
+        is_alone = len(jobs) == 1
         try:
             connection.execute("BEGIN IMMEDIATE")
             # Another process may have brought a newer raincheck, and migrated the file under this one.
             schema_version(connection, self._store, self._known_version)
-            if not self._run_plainly(connection, jobs):
-                self._roll_back(connection)
-                connection.execute("BEGIN IMMEDIATE")
-                self._run_in_savepoints(connection, jobs)
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._fail_round(connection, jobs, translate(error, self._store), error)
-        except RaincheckError as error:
-            self._fail_round(connection, jobs, error, error.__cause__)
-        self._has_written = True
-        if self._wal_size() > WAL_LIMIT:
-            self._checkpoint(connection)
-
-    def _run_plainly(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> bool:
-        """Run the jobs one after the other; false if one failed after it had written something.
-
-        Most jobs that fail do so before they write (a stale change finds no row to update), so the cost of savepoints
-        is paid only in the rounds that need them.
-        """
+        except (sqlite3.Error, RaincheckError) as error:
+            self._fail(connection, jobs, error)
+            return True
         for job in jobs:
             written = connection.total_changes
-            self._run_one(connection, job)
-            if job.error is not None and not (connection.in_transaction and connection.total_changes == written):
-                return False
-        return True
-
-    def _run_in_savepoints(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> None:
-        for job in jobs:
             job.error = None
-            connection.execute("SAVEPOINT job")
             self._run_one(connection, job)
-            if job.error is not None:
-                connection.execute("ROLLBACK TO job")
-            connection.execute("RELEASE job")
+            # A full disk, among others, makes SQLite roll the whole transaction back by itself.
+            if job.error is not None and not (connection.in_transaction and connection.total_changes == written):
+                self._roll_back(connection)
+                return is_alone
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._fail(connection, jobs, error)
+            return is_alone
+        return True
 
     def _settle(self, jobs: list[Job[Any]]) -> None:
         super()._settle(jobs)
         # Said here and not by the callers: one that was cancelled meanwhile would not say it.
         self._announce(task_id for job in jobs if job.error is None for task_id in _touched(job))
 
-    def _fail_round(
-        self, connection: sqlite3.Connection, jobs: list[Job[Any]], error: Exception, cause: BaseException | None
+    def _fail(
+        self, connection: sqlite3.Connection, jobs: list[Job[Any]], error: sqlite3.Error | RaincheckError
     ) -> None:
-        """Nothing of the round was kept, so nobody in it may be told otherwise."""
-        error.__cause__ = cause
+        """Nothing was kept, so nobody may be told otherwise."""
         self._roll_back(connection)
         for job in jobs:
-            job.error = job.error or error
+            job.error = job.error or self._translated(error)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
-        # Some errors, a full disk among them, have rolled everything back already.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
-    def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        # If a reader or writer is in the way, it just stays for the next time.
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    def _checkpoint(self, connection: sqlite3.Connection) -> bool:
+        """Move the log into the database, and say whether it is empty now.
+
+        Somebody's long read may keep it from that. Then it is tried again when the log has grown to twice its
+        size, so that what can't be helped is not waited for again and again.
+        """
+        timeout: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+        connection.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT}")
+        try:
+            is_blocked, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error:
+            # It is tidying up: what was committed is safe where it is, and a disk in trouble shows at the next write.
+            is_blocked = True
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {timeout:d}")
+        self._wal_limit = max(WAL_LIMIT, 2 * self._wal_size()) if is_blocked else WAL_LIMIT
+        return not is_blocked
 
     def _wal_size(self) -> int:
         try:

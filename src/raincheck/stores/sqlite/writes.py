@@ -15,7 +15,7 @@ from raincheck.core.limits import Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, QuotaExceeded, StaleChange
-from raincheck.stores.interface import ClaimRequest, HeldAttempt, ids_touched
+from raincheck.stores.interface import DUE_LIMIT, ClaimRequest, HeldAttempt, ids_touched
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.errors import is_duplicate
 from raincheck.stores.sqlite.queries import QUERIES
@@ -55,6 +55,7 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
         "tools": _tools_text(request.tools),
         "now": rows.to_micros(now),
         "limit": request.limit,
+        "due_limit": DUE_LIMIT,
     }
     touched: list[TaskId] = []
     for row in connection.execute(QUERIES["due_tasks"], parameters).fetchall():
