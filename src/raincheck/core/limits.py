@@ -1,10 +1,14 @@
 """The bounds that keep one task, and one owner, from taking more than a share."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from raincheck.errors import ConfigurationError, QuotaExceeded
 
 KIB = 1_024
 MIB = 1_024 * KIB
+
+LONGEST_WINDOW = timedelta(days=366)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +34,30 @@ class Quota:
 
     live: int | None = None
     created: int | None = None
+    """How many may be created within `window`."""
     window: timedelta = timedelta(minutes=1)
+
+    def __post_init__(self) -> None:
+        for name, value in (("live", self.live), ("created", self.created)):
+            if value is not None and value < 1:
+                raise ConfigurationError(f"a quota of {value} {name} tasks lets nobody in: allow at least one")
+        if not timedelta(0) < self.window <= LONGEST_WINDOW:
+            raise ConfigurationError(f"a quota's window must be at most {LONGEST_WINDOW.days} days, not {self.window}")
+
+    def check_live(self, live: int) -> None:
+        """Refuse a new task of an owner who has so many live ones.
+
+        Raises:
+            QuotaExceeded: that is all that is allowed.
+        """
+        if self.live is not None and live >= self.live:
+            raise QuotaExceeded("live tasks", self.live, None)
+
+    def check_created(self, nth_latest: datetime | None, now: datetime) -> None:
+        """Refuse a new task of an owner who created the `created`-th latest one then.
+
+        Raises:
+            QuotaExceeded: that is still within the window.
+        """
+        if self.created is not None and nth_latest is not None and nth_latest > now - self.window:
+            raise QuotaExceeded("new tasks", self.created, nth_latest + self.window - now)

@@ -62,6 +62,9 @@ class ClaimRequest:
     lease_for: timedelta
     limit: int
 
+    def can_run(self, task: Task) -> bool:
+        return task.namespace == self.namespace and task.tool in self.tools
+
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
@@ -79,6 +82,15 @@ class TaskQuery:
     parent_id: TaskId | None = None
     tool: str | None = None
     phases: frozenset[Phase] | None = None
+
+    def matches(self, task: Task, now: datetime) -> bool:
+        return (
+            self.scope.covers(task.namespace, task.owner)
+            and not task.is_expired(now)
+            and self.parent_id in (None, task.parent_id)
+            and self.tool in (None, task.tool.name)
+            and (self.phases is None or task.phase in self.phases)
+        )
 
 
 @dataclass(frozen=True, slots=True, order=True)

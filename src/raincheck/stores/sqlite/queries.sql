@@ -85,9 +85,9 @@ SELECT count(*) FROM (
 );
 
 -- name: nth_latest_creation
--- When the owner created the task that is the n-th latest, if that was after a moment.
+-- When the owner created the task that is the n-th latest.
 SELECT created_at FROM tasks
-WHERE namespace = :namespace AND owner = :owner AND created_at > :since
+WHERE namespace = :namespace AND owner = :owner
 ORDER BY created_at DESC LIMIT 1 OFFSET :n - 1;
 
 -- name: due_tasks

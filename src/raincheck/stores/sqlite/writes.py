@@ -14,7 +14,7 @@ from raincheck.core.decide import decide
 from raincheck.core.limits import Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.errors import AlreadyRecorded, IdempotencyConflict, QuotaExceeded, StaleChange
+from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange
 from raincheck.stores.interface import DUE_LIMIT, ClaimRequest, HeldAttempt, ids_touched
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.errors import is_duplicate
@@ -185,12 +185,8 @@ def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: date
 def _check_quota(connection: sqlite3.Connection, new: Task, quota: Quota, now: datetime) -> None:
     whose = {"namespace": new.namespace, "owner": new.owner.key}
     if quota.live is not None:
-        live = connection.execute(QUERIES["count_owner_live"], whose | {"limit": quota.live}).fetchone()[0]
-        if live >= quota.live:
-            raise QuotaExceeded("live tasks", quota.live, None)
+        row = connection.execute(QUERIES["count_owner_live"], whose | {"limit": quota.live}).fetchone()
+        quota.check_live(row[0])
     if quota.created is not None:
-        since = now - quota.window
-        parameters = whose | {"since": rows.to_micros(since), "n": quota.created}
-        row = connection.execute(QUERIES["nth_latest_creation"], parameters).fetchone()
-        if row is not None:
-            raise QuotaExceeded("new tasks", quota.created, rows.to_moment(row[0]) - since)
+        row = connection.execute(QUERIES["nth_latest_creation"], whose | {"n": quota.created}).fetchone()
+        quota.check_created(None if row is None else rows.to_moment(row[0]), now)

@@ -130,10 +130,6 @@ class CreatingContract(ContractBase):
         assert sum(isinstance(one, Task) for one in outcomes) == 3
         assert sum(isinstance(one, QuotaExceeded) for one in outcomes) == 7
 
-    async def test_a_quota_of_none_lets_nobody_in(self, scene: Scene) -> None:
-        with pytest.raises(QuotaExceeded):
-            await scene.create(quota=Quota(live=0))
-
     @pytest.mark.parametrize(
         "name", ["a:b", "a/b", "a\0b", "\ud800", "💧", '"],"', "x" * 1_000, "", " ", "%", "'; DROP TABLE tasks; --"]
     )

@@ -1,0 +1,107 @@
+"""A task with everything that belongs to it, in one piece: what a change makes of it, and what readers see of it.
+
+For stores that keep a task whole: the memory store does, and so can one on a key-value or document database. A
+store that spreads a task over tables does the same in its own language, and the contract suite tells whether it
+is the same.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Self
+
+from raincheck.core.change import Change, Creation
+from raincheck.core.owner import Scope
+from raincheck.core.payload import Payload
+from raincheck.core.records import (
+    Artifact,
+    HistoryEntry,
+    InputRequest,
+    Journal,
+    Lease,
+    Step,
+    Task,
+    View,
+)
+from raincheck.errors import AlreadyRecorded, StaleChange
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDocument:
+    """All that is kept of one task."""
+
+    task: Task
+    arguments: Payload
+    caller: Payload | None
+    request_digest: str | None
+    history: tuple[HistoryEntry, ...]
+    outcome: Payload | None = None
+    variables: Payload | None = None
+    steps: tuple[Step, ...] = ()
+    inputs: tuple[InputRequest, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+    @classmethod
+    def of(cls, creation: Creation) -> Self:
+        return cls(creation.task, creation.arguments, creation.caller, creation.request_digest, (creation.entry,))
+
+    def changed_by(self, change: Change) -> Self:
+        """What the change makes of it, apart from the tasks that it spawns.
+
+        Raises:
+            StaleChange: it was decided on something that is no longer so.
+            AlreadyRecorded: it brings a step or a question that is there already.
+        """
+        self._check(change)
+        answered = {question.key: question for question in change.inputs if not question.is_open}
+        asked = tuple(question for question in change.inputs if question.is_open)
+        kept = {artifact.name: artifact for artifact in (*self.artifacts, *change.artifacts)}
+        return replace(
+            self,
+            task=self._with_stored_lease(change.after),
+            history=self.history if change.entry is None else (*self.history, change.entry),
+            outcome=change.outcome,
+            variables=self.variables if change.variables is None else change.variables,
+            steps=self.steps + change.steps,
+            inputs=tuple(answered.get(question.key, question) for question in self.inputs) + asked,
+            artifacts=tuple(kept[name] for name in sorted(kept)),
+        )
+
+    def extended(self, fence: int, until: datetime) -> Self | None:
+        """With a lease that ends at another moment; None if that attempt does not hold the task."""
+        attempt = self.task.attempt
+        if attempt is None or attempt.number != fence:
+            return None
+        lease = Lease(attempt.lease.holder, until)
+        return replace(self, task=self.task.evolve(attempt=replace(attempt, lease=lease)))
+
+    def is_visible(self, scope: Scope, now: datetime) -> bool:
+        return scope.covers(self.task.namespace, self.task.owner) and not self.task.is_expired(now)
+
+    def view(self) -> View:
+        is_open = not self.task.is_terminal
+        return View(self.task, self.outcome, tuple(one for one in self.inputs if is_open and one.is_open))
+
+    def journal(self) -> Journal:
+        names = tuple(artifact.name for artifact in self.artifacts)
+        return Journal(self.task, self.arguments, self.caller, self.variables, self.steps, self.inputs, names)
+
+    def _check(self, change: Change) -> None:
+        task, attempt = self.task, self.task.attempt
+        if task.version != change.before.version:
+            raise StaleChange(task.id)
+        if change.lease_seen is not None and (attempt is None or attempt.lease.expires_at != change.lease_seen):
+            raise StaleChange(task.id)
+        steps = {(step.name, step.occurrence) for step in self.steps} if change.steps else set[tuple[str, int]]()
+        for step in change.steps:
+            if (step.name, step.occurrence) in steps:
+                raise AlreadyRecorded(task.id, f"step {step.name!r} ({step.occurrence})")
+        keys = {question.key for question in self.inputs} if change.inputs else set[str]()
+        for question in change.inputs:
+            if question.is_open and question.key in keys:
+                raise AlreadyRecorded(task.id, f"question {question.key!r}")
+
+    def _with_stored_lease(self, after: Task) -> Task:
+        """A change that keeps the attempt keeps its lease too, which may have been extended since it was decided."""
+        if self.task.attempt is None or after.attempt is None:
+            return after
+        return after.evolve(attempt=self.task.attempt)
