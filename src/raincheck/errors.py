@@ -26,6 +26,7 @@ A message says what happened, to what, and what to do. Facts that a program may 
 """
 
 from datetime import timedelta
+from typing import Self
 
 
 class RaincheckError(Exception):
@@ -82,9 +83,17 @@ class StaleChange(TaskError):
 class AlreadyRecorded(TaskError):
     """Something that may exist only once on a task, or a task of that id, exists already. Nothing was written."""
 
-    def __init__(self, task_id: str, what: str) -> None:
+    def __init__(self, task_id: str, what: str = "been created") -> None:
         super().__init__(task_id, f"task {task_id!r} already has {what}; nothing was written")
         self.what = what
+
+    @classmethod
+    def step(cls, task_id: str, name: str, occurrence: int) -> Self:
+        return cls(task_id, f"step {name!r} ({occurrence})")
+
+    @classmethod
+    def question(cls, task_id: str, key: str) -> Self:
+        return cls(task_id, f"question {key!r}")
 
 
 class IdempotencyConflict(TaskError):

@@ -1,5 +1,6 @@
 """Where a store's name becomes a store: the one place that knows them all."""
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -29,7 +30,8 @@ async def open_store(name: str | None = None) -> AsyncGenerator[Store]:
         ConfigurationError: the name can't be understood, or can't be used here.
         StoreError: the store can't be opened.
     """
-    store = make_store(name)
+    # Finding the default folder and importing a store both read the disk.
+    store = await asyncio.to_thread(make_store, name)
     await store.open()
     try:
         yield store

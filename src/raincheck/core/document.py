@@ -1,10 +1,11 @@
-"""A task with everything that belongs to it, in one piece: what a change makes of it, and what readers see of it.
+"""A task with everything that belongs to it, in one piece: what changes make of it, and what readers see of it.
 
 For stores that keep a task whole: the memory store does, and so can one on a key-value or document database. A
 store that spreads a task over tables does the same in its own language, and the contract suite tells whether it
 is the same.
 """
 
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
@@ -20,9 +21,10 @@ from raincheck.core.records import (
     Lease,
     Step,
     Task,
+    TaskId,
     View,
 )
-from raincheck.errors import AlreadyRecorded, StaleChange
+from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange, TaskNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,20 @@ class TaskDocument:
     def of(cls, creation: Creation) -> Self:
         return cls(creation.task, creation.arguments, creation.caller, creation.request_digest, (creation.entry,))
 
+    def is_asked_for_by(self, creation: Creation, now: datetime) -> bool:
+        """Whether this task, which has the idempotency key, is what the request wants; false if it has expired.
+
+        Raises:
+            IdempotencyConflict: the key was used for something else.
+        """
+        if self.task.is_expired(now):
+            return False
+        if self.request_digest != creation.request_digest:
+            raise IdempotencyConflict(self.task.id, creation.task.idempotency_key or "")
+        return True
+
     def changed_by(self, change: Change) -> Self:
-        """What the change makes of it, apart from the tasks that it spawns.
+        """What the change makes of it.
 
         Raises:
             StaleChange: it was decided on something that is no longer so.
@@ -94,14 +108,52 @@ class TaskDocument:
         steps = {(step.name, step.occurrence) for step in self.steps} if change.steps else set[tuple[str, int]]()
         for step in change.steps:
             if (step.name, step.occurrence) in steps:
-                raise AlreadyRecorded(task.id, f"step {step.name!r} ({step.occurrence})")
+                raise AlreadyRecorded.step(task.id, step.name, step.occurrence)
         keys = {question.key for question in self.inputs} if change.inputs else set[str]()
         for question in change.inputs:
             if question.is_open and question.key in keys:
-                raise AlreadyRecorded(task.id, f"question {question.key!r}")
+                raise AlreadyRecorded.question(task.id, question.key)
 
     def _with_stored_lease(self, after: Task) -> Task:
         """A change that keeps the attempt keeps its lease too, which may have been extended since it was decided."""
         if self.task.attempt is None or after.attempt is None:
             return after
         return after.evolve(attempt=self.task.attempt)
+
+
+def find(documents: Mapping[TaskId, TaskDocument], task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
+    """The task that the reader asks for.
+
+    Raises:
+        TaskNotFound: it is not there, or not for this reader.
+    """
+    document = documents.get(task_id)
+    if document is None or not document.is_visible(scope, now):
+        raise TaskNotFound(task_id)
+    return document
+
+
+def insert(documents: MutableMapping[TaskId, TaskDocument], creation: Creation) -> None:
+    """Add a new task.
+
+    Raises:
+        AlreadyRecorded: there is one with its id.
+    """
+    if creation.task.id in documents:
+        raise AlreadyRecorded(creation.task.id)
+    documents[creation.task.id] = TaskDocument.of(creation)
+
+
+def keep(documents: MutableMapping[TaskId, TaskDocument], change: Change) -> Task:
+    """Do what the change says, with the tasks that it spawns, and return the task as it was decided.
+
+    Raises:
+        StaleChange, AlreadyRecorded: it does not hold any more. What was done so far is for the caller to drop.
+    """
+    document = documents.get(change.before.id)
+    if document is None:
+        raise StaleChange(change.before.id)
+    documents[change.before.id] = document.changed_by(change)
+    for creation in change.spawned:
+        insert(documents, creation)
+    return change.after

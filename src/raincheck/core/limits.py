@@ -1,8 +1,10 @@
 """The bounds that keep one task, and one owner, from taking more than a share."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError, QuotaExceeded
 
 KIB = 1_024
@@ -30,7 +32,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Bounds on one owner in one namespace, counted in the transaction that creates the task."""
+    """Bounds on one owner in one namespace, counted in the transaction that creates the task.
+
+    What has been pruned is not counted any more, so tasks should be kept for longer than `window`.
+    """
 
     live: int | None = None
     created: int | None = None
@@ -43,6 +48,17 @@ class Quota:
                 raise ConfigurationError(f"a quota of {value} {name} tasks lets nobody in: allow at least one")
         if not timedelta(0) < self.window <= LONGEST_WINDOW:
             raise ConfigurationError(f"a quota's window must be at most {LONGEST_WINDOW.days} days, not {self.window}")
+
+    def check(self, theirs: Collection[Task], now: datetime) -> None:
+        """Refuse a new task of an owner whose tasks in the namespace are these.
+
+        Raises:
+            QuotaExceeded: they are all that is allowed.
+        """
+        self.check_live(sum(not task.is_terminal for task in theirs))
+        if self.created is not None and len(theirs) >= self.created:
+            created = sorted(task.created_at for task in theirs)
+            self.check_created(created[-self.created], now)
 
     def check_live(self, live: int) -> None:
         """Refuse a new task of an owner who has so many live ones.

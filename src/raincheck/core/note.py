@@ -1,5 +1,6 @@
 """What a running attempt may report, and what of it is worth an entry in the history."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 
@@ -44,12 +45,6 @@ def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Li
     )
 
 
-def _check_once(task: Task, things: list[str]) -> None:
-    for thing in things:
-        if things.count(thing) > 1:
-            raise AlreadyRecorded(task.id, thing)
-
-
 def _forward(old: Progress | None, new: Progress | None) -> Progress | None:
     """Progress never goes backwards: a later attempt that starts over shows where the earlier one was."""
     if old is None or new is None:
@@ -67,12 +62,16 @@ def _words(note: Note) -> list[str]:
 
 
 def _check(task: Task, note: Note, limits: Limits) -> None:
-    _check_once(task, [f"step {step.name!r} ({step.occurrence})" for step in note.steps])
-    _check_once(task, [f"question {question.key!r}" for question in note.asked])
+    steps = Counter((step.name, step.occurrence) for step in note.steps)
+    keys = Counter(question.key for question in note.asked)
     for step in note.steps:
+        if steps[step.name, step.occurrence] > 1:
+            raise AlreadyRecorded.step(task.id, step.name, step.occurrence)
         check_name(step.name, what="a step's name")
         check_size(step.result, limits.step, what=f"the result of step {step.name!r}")
     for question in note.asked:
+        if keys[question.key] > 1:
+            raise AlreadyRecorded.question(task.id, question.key)
         check_name(question.key, what="a question's key")
         check_size(question.request, limits.question, what=f"question {question.key!r}")
     for artifact in note.artifacts:

@@ -56,9 +56,19 @@ class Progress:
     total: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("done", self.done), ("total", self.total)):
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise InvalidValue(f"progress {name} must be a finite number of at least 0, not {value}")
+        object.__setattr__(self, "done", _amount("done", self.done))
+        if self.total is not None:
+            object.__setattr__(self, "total", _amount("total", self.total))
+
+
+def _amount(name: str, value: float) -> float:
+    try:
+        amount = float(value)
+    except OverflowError:
+        amount = math.inf
+    if not (math.isfinite(amount) and amount >= 0):
+        raise InvalidValue(f"progress {name} must be a finite number of at least 0, not {amount}")
+    return amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,13 @@ class Task:
         if self.expires_at is not None:
             return self.expires_at - self.created_at
         return self.retention.promised_ttl(self.created_at, self.deadline_at)
+
+    def is_overdue(self, now: datetime) -> bool:
+        """Whether its lease or its deadline has passed, so that somebody should take it back or end it."""
+        if self.is_terminal:
+            return False
+        ends = (self.deadline_at, None if self.attempt is None else self.attempt.lease.expires_at)
+        return any(end is not None and end <= now for end in ends)
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now

@@ -22,21 +22,26 @@ Four rules hold for every method:
 - **Honest.** What the driver raises arrives as a `StoreError`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, Self
 
 from raincheck.core.change import Change, Creation
+from raincheck.core.commands import Claim, Command, Due
+from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
+from raincheck.core.text import check_name
 from raincheck.errors import InvalidValue
 from raincheck.stores.feed import Feed
 
 PAGE_LIMIT = 1_000
+
+LONGEST_LEASE = timedelta(days=1)
 
 DUE_LIMIT = 1_000
 """How many parked tasks a claim lets through to the queue at most, so that no claim takes long."""
@@ -62,8 +67,31 @@ class ClaimRequest:
     lease_for: timedelta
     limit: int
 
+    def __post_init__(self) -> None:
+        check_name(self.holder, what="a worker's name")
+        if not 1 <= self.limit <= PAGE_LIMIT:
+            raise InvalidValue(f"a claim takes from 1 to {PAGE_LIMIT} tasks, not {self.limit}")
+        if not timedelta(0) < self.lease_for <= LONGEST_LEASE:
+            raise InvalidValue(f"a lease must be for more than 0 and at most {LONGEST_LEASE}, not {self.lease_for}")
+
     def can_run(self, task: Task) -> bool:
         return task.namespace == self.namespace and task.tool in self.tools
+
+    def wake(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
+        """What takes those of the tasks to the queue whose moment has come, the first to be due first."""
+        parked = [task for task in tasks if task.phase is Phase.PARKED and self.can_run(task)]
+        due = sorted((task.due_at, task.id, task) for task in parked if task.due_at is not None and task.due_at <= now)
+        return _decide_each([task for *_, task in due[:DUE_LIMIT]], Due(), now)
+
+    def begin(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
+        """What begins attempts on those of the tasks whose turn it is."""
+        queued = [task for task in tasks if task.phase is Phase.QUEUED and self.can_run(task)]
+        queued.sort(key=lambda task: (-task.priority, task.created_at, task.id))
+        return _decide_each(queued[: self.limit], Claim(self.holder, self.lease_for), now)
+
+
+def _decide_each(tasks: Iterable[Task], command: Command, now: datetime) -> list[Change]:
+    return [change for task in tasks if (change := decide(task, command, now)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +165,23 @@ def ids_touched(changes: Sequence[Change]) -> list[TaskId]:
     return ids
 
 
+def page_of(tasks: Iterable[Task], query: TaskQuery, *, now: datetime, after: Position | None, limit: int) -> Page:
+    """The page that is asked for, out of all tasks."""
+    found = [
+        task
+        for task in tasks
+        if query.scope.may_list and query.matches(task, now) and (after is None or Position.of(task) < after)
+    ]
+    return Page.of(sorted(found, key=Position.of, reverse=True), page_size(limit))
+
+
 class Store(Protocol):
     """What keeps tasks. See the module's text for what holds for all methods."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What this store can do beyond the contract's core."""
+        ...
 
     async def open(self) -> None:
         """Make the store ready, and bring an older schema up to date. Opening twice is fine.
@@ -163,9 +203,10 @@ class Store(Protocol):
         """Keep a new task with its first history entry, and return it.
 
         - Committed when it returns: the id may leave the process.
-        - Where the owner has a task in this namespace with the same idempotency key that has not expired, that
-          task is returned (its id differs from the one asked for), and nothing is created. Of two racing
-          creates with one key, one creates and the other gets the winner's task.
+        - Where the owner has a task in this namespace with the same idempotency key, that task is returned (its id
+          differs from the one asked for), and nothing is created. Of two racing creates with one key, one creates
+          and the other gets the winner's task. A task that has expired does not count any more: it is forgotten, and
+          its key and its id are free.
         - The same key with another `request_digest` is `IdempotencyConflict`.
         - The quota is counted in the same transaction, so two racing creates can't both take the last place:
           the loser gets `QuotaExceeded`. A task that is returned by its key is not counted again.
@@ -213,14 +254,17 @@ class Store(Protocol):
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
         """Tasks, of any namespace, whose lease or deadline is at or before `now`: somebody should take them back.
 
-        Only reads: the caller decides and commits, and may lose to the holder who extends or finishes after all.
+        Up to `limit`, which is brought within 1 and `PAGE_LIMIT`. Only reads: the caller decides and commits, and may
+        lose to the holder who extends or finishes after all.
         """
         ...
 
     async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
         """Forget up to `limit` tasks that expired at or before `now`, with everything that belongs to them.
 
-        Feeds hear of them, so that nobody waits for what is gone. Costs what is pruned, not what is kept.
+        - `limit` is brought within 1 and `PAGE_LIMIT`.
+        - Feeds hear of them, so that nobody waits for what is gone.
+        - It costs what is pruned, not what is kept.
         """
         ...
 

@@ -12,8 +12,9 @@ import pytest
 
 from raincheck.core.commands import Complete, Note
 from raincheck.core.payload import encode
-from raincheck.core.records import Task
+from raincheck.core.records import Task, TaskId
 from raincheck.errors import AlreadyRecorded, StoreUnavailable
+from raincheck.stores.interface import HeldAttempt
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.write_lane import IDLE_AFTER, WAL_LIMIT
 from raincheck.testing import Crashed, FakeClock, Scene, check_invariants
@@ -124,7 +125,7 @@ async def test_a_caller_that_is_cancelled_leaves_all_or_nothing_and_others_hear_
 
 async def test_an_error_of_the_driver_that_nobody_foresaw_reaches_its_caller_alone(scene: Scene) -> None:
     with pytest.raises(OverflowError):
-        await scene.store.prune(now=scene.clock.now(), limit=2**70)
+        await scene.store.extend_leases([HeldAttempt(TaskId("any"), 2**70)], until=scene.clock.now())
     await scene.create()
 
 

@@ -1,13 +1,14 @@
-"""What the memory store holds. Each write checks everything first and then writes, so it is whole."""
+"""What the memory store holds. What a write does is done apart first, so it counts whole or not at all."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.document import TaskDocument
+from raincheck.core.document import TaskDocument, keep
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId
-from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange
+from raincheck.errors import AlreadyRecorded
 
 
 class Documents:
@@ -17,8 +18,9 @@ class Documents:
         self._all: dict[TaskId, TaskDocument] = {}
         self._live: dict[TaskId, TaskDocument] = {}
 
-    def get(self, task_id: TaskId) -> TaskDocument | None:
-        return self._all.get(task_id)
+    @property
+    def by_id(self) -> Mapping[TaskId, TaskDocument]:
+        return self._all
 
     def tasks(self) -> Iterator[Task]:
         return (document.task for document in self._all.values())
@@ -43,35 +45,23 @@ class Documents:
         """The new task or, where its idempotency key is taken by the same request, the task that has it."""
         new = creation.task
         holder = self._holder_of_key(new)
-        if holder is not None and not holder.task.is_expired(now):
-            if holder.request_digest != creation.request_digest:
-                raise IdempotencyConflict(holder.task.id, new.idempotency_key or "")
+        if holder is not None and holder.is_asked_for_by(creation, now):
             return holder.task
-        self._check_quota(new, quota, now)
-        self._check_new(creation)
-        if holder is not None:
-            self.forget([holder.task.id])
+        gone = set[TaskId]() if holder is None else {holder.task.id}
+        self._check_quota(new, quota, now, gone)
+        if new.id in self._all and new.id not in gone:
+            raise AlreadyRecorded(new.id)
+        self.forget(gone)
         self.put(TaskDocument.of(creation))
         return new
 
     def commit(self, changes: Sequence[Change]) -> None:
         """All of the changes, or none and an error."""
-        spawned = [creation for change in changes for creation in change.spawned]
-        changed = [self._changed(change) for change in changes]
-        for creation in spawned:
-            self._check_new(creation)
-        for document in (*changed, *map(TaskDocument.of, spawned)):
+        changed: dict[TaskId, TaskDocument] = {}
+        for change in changes:
+            keep(ChainMap(changed, self._all), change)
+        for document in changed.values():
             self.put(document)
-
-    def _changed(self, change: Change) -> TaskDocument:
-        document = self._all.get(change.before.id)
-        if document is None:
-            raise StaleChange(change.before.id)
-        return document.changed_by(change)
-
-    def _check_new(self, creation: Creation) -> None:
-        if creation.task.id in self._all:
-            raise AlreadyRecorded(creation.task.id, "been created")
 
     def _holder_of_key(self, new: Task) -> TaskDocument | None:
         if new.idempotency_key is None:
@@ -83,10 +73,8 @@ class Documents:
                 return document
         return None
 
-    def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
-        whose = (new.namespace, new.owner)
-        if quota.live is not None:
-            quota.check_live(sum((task.namespace, task.owner) == whose for task in self.live_tasks()))
-        if quota.created is not None:
-            created = sorted(task.created_at for task in self.tasks() if (task.namespace, task.owner) == whose)
-            quota.check_created(created[-quota.created] if len(created) >= quota.created else None, now)
+    def _check_quota(self, new: Task, quota: Quota, now: datetime, gone: set[TaskId]) -> None:
+        if quota != Quota():
+            whose = (new.namespace, new.owner)
+            theirs = [task for task in self.tasks() if (task.namespace, task.owner) == whose and task.id not in gone]
+            quota.check(theirs, now)

@@ -9,17 +9,14 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.commands import Claim, Due
-from raincheck.core.decide import decide
-from raincheck.core.document import TaskDocument
+from raincheck.core.document import TaskDocument, find
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, View
-from raincheck.errors import StoreUnavailable, TaskNotFound
+from raincheck.errors import StoreUnavailable
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import (
-    DUE_LIMIT,
     PAGE_LIMIT,
     Capabilities,
     ClaimRequest,
@@ -28,6 +25,7 @@ from raincheck.stores.interface import (
     Position,
     TaskQuery,
     ids_touched,
+    page_of,
     page_size,
 )
 from raincheck.stores.memory.documents import Documents
@@ -63,23 +61,18 @@ class MemoryStore:
 
     async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
         documents = self._opened()
-        parked = self._waiting(request, Phase.PARKED)
-        due = [change for task in parked if (change := decide(task, Due(), now)) is not None]
-        due = sorted(due, key=lambda change: change.before.due_at or now)[:DUE_LIMIT]
-        documents.commit(due)
-        queued = self._waiting(request, Phase.QUEUED)
-        queued.sort(key=lambda task: (-task.priority, task.created_at, task.id))
-        claim = Claim(request.holder, request.lease_for)
-        claimed = [change for task in queued[: request.limit] if (change := decide(task, claim, now)) is not None]
-        documents.commit(claimed)
-        self._feeds.publish(change.before.id for change in (*due, *claimed))
-        return tuple(change.after for change in claimed)
+        woken = request.wake(documents.live_tasks(), now)
+        documents.commit(woken)
+        begun = request.begin(documents.live_tasks(), now)
+        documents.commit(begun)
+        self._feeds.publish(change.before.id for change in (*woken, *begun))
+        return tuple(change.after for change in begun)
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
         documents = self._opened()
         lost: set[TaskId] = set()
         for one in held:
-            document = documents.get(one.task_id)
+            document = documents.by_id.get(one.task_id)
             extended = None if document is None else document.extended(one.fence, until)
             if extended is None:
                 lost.add(one.task_id)
@@ -88,17 +81,12 @@ class MemoryStore:
         return frozenset(lost)
 
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        late = [
-            task
-            for task in self._opened().live_tasks()
-            if (task.attempt is not None and task.attempt.lease.expires_at <= now)
-            or (task.deadline_at is not None and task.deadline_at <= now)
-        ]
-        return tuple(late[:limit])
+        late = [task for task in self._opened().live_tasks() if task.is_overdue(now)]
+        return tuple(late[: page_size(limit)])
 
     async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
         documents = self._opened()
-        expired = [task.id for task in documents.tasks() if task.is_expired(now)][:limit]
+        expired = [task.id for task in documents.tasks() if task.is_expired(now)][: page_size(limit)]
         documents.forget(expired)
         self._feeds.publish(expired)
         return tuple(expired)
@@ -125,16 +113,7 @@ class MemoryStore:
     async def list_tasks(
         self, query: TaskQuery, *, now: datetime, after: Position | None = None, limit: int = 100
     ) -> Page:
-        documents = self._opened()
-        if not query.scope.may_list:
-            return Page((), None)
-        found = [
-            task
-            for task in documents.tasks()
-            if query.matches(task, now) and (after is None or Position.of(task) < after)
-        ]
-        found.sort(key=Position.of, reverse=True)
-        return Page.of(found, page_size(limit))
+        return page_of(self._opened().tasks(), query, now=now, after=after, limit=limit)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         counts: dict[Phase, int] = {}
@@ -153,10 +132,4 @@ class MemoryStore:
         return self._documents
 
     def _document(self, task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
-        document = self._opened().get(task_id)
-        if document is None or not document.is_visible(scope, now):
-            raise TaskNotFound(task_id)
-        return document
-
-    def _waiting(self, request: ClaimRequest, phase: Phase) -> list[Task]:
-        return [task for task in self._opened().live_tasks() if task.phase is phase and request.can_run(task)]
+        return find(self._opened().by_id, task_id, scope, now)

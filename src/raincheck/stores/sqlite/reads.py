@@ -14,7 +14,9 @@ from raincheck.stores.interface import Page, Position, TaskQuery, page_size
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.queries import QUERIES
 
-_BEYOND_ALL = ((1 << 63) - 1, "")
+_LARGEST = (1 << 63) - 1
+
+_BEYOND_ALL = (_LARGEST, "")
 """A place in a list that comes before every task."""
 
 
@@ -68,7 +70,9 @@ def history(
 ) -> tuple[HistoryEntry, ...]:
     with _one_moment(connection):
         pk = rows.pk_of(_row(connection, task_id, scope, now))
-        found = connection.execute(QUERIES["history"], {"pk": pk, "after": after, "limit": page_size(limit)}).fetchall()
+        found = connection.execute(
+            QUERIES["history"], {"pk": pk, "after": min(after, _LARGEST), "limit": page_size(limit)}
+        ).fetchall()
     return tuple(map(rows.entry_of, found))
 
 
@@ -103,6 +107,7 @@ def count_live(connection: sqlite3.Connection, scope: Scope) -> dict[Phase, int]
 
 
 def overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[Task, ...]:
+    limit = page_size(limit)
     parameters = {"now": rows.to_micros(now), "limit": limit}
     with _one_moment(connection):
         found = [
@@ -122,7 +127,8 @@ def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: dat
 
 
 def _scope_parameters(scope: Scope) -> dict[str, rows.Value]:
-    return {"namespace": scope.namespace, "owner": None if scope.owner is None else scope.owner.key}
+    namespace = None if scope.namespace is None else _bindable(scope.namespace)
+    return {"namespace": namespace, "owner": None if scope.owner is None else scope.owner.key}
 
 
 def _bindable(text: str) -> str:

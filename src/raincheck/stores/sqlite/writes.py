@@ -2,20 +2,18 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Generic, TypeVar
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.commands import Claim, Due
-from raincheck.core.decide import decide
 from raincheck.core.limits import Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange
-from raincheck.stores.interface import DUE_LIMIT, ClaimRequest, HeldAttempt, ids_touched
+from raincheck.stores.interface import DUE_LIMIT, ClaimRequest, HeldAttempt, ids_touched, page_size
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.errors import is_duplicate
 from raincheck.stores.sqlite.queries import QUERIES
@@ -57,19 +55,18 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
         "limit": request.limit,
         "due_limit": DUE_LIMIT,
     }
-    touched: list[TaskId] = []
-    for row in connection.execute(QUERIES["due_tasks"], parameters).fetchall():
-        change = decide(rows.task_of(row), Due(), now)
-        if change is not None:
-            _keep(connection, change)
-            touched.append(change.after.id)
-    claimed: list[Task] = []
-    for row in connection.execute(QUERIES["queued_tasks"], parameters).fetchall():
-        change = decide(rows.task_of(row), Claim(request.holder, request.lease_for), now)
-        if change is not None:
-            _keep(connection, change)
-            claimed.append(change.after)
-    return Written(tuple(claimed), (*touched, *(task.id for task in claimed)))
+    woken = request.wake(_tasks(connection, "due_tasks", parameters), now)
+    for change in woken:
+        _keep(connection, change)
+    begun = request.begin(_tasks(connection, "queued_tasks", parameters), now)
+    for change in begun:
+        _keep(connection, change)
+    touched = tuple(change.after.id for change in (*woken, *begun))
+    return Written(tuple(change.after for change in begun), touched)
+
+
+def _tasks(connection: sqlite3.Connection, query: str, parameters: Mapping[str, rows.Value]) -> list[Task]:
+    return list(map(rows.task_of, connection.execute(QUERIES[query], parameters).fetchall()))
 
 
 def extend_leases(
@@ -86,7 +83,8 @@ def extend_leases(
 
 
 def prune(connection: sqlite3.Connection, now: datetime, limit: int) -> Written[tuple[TaskId, ...]]:
-    pruned = connection.execute(QUERIES["prune_tasks"], {"now": rows.to_micros(now), "limit": limit}).fetchall()
+    parameters = {"now": rows.to_micros(now), "limit": page_size(limit)}
+    pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
     ids = tuple(TaskId(row[0]) for row in pruned)
     return Written(ids, ids)
 
@@ -102,7 +100,7 @@ def _insert(connection: sqlite3.Connection, creation: Creation) -> None:
         pk = connection.execute(QUERIES["insert_task"], rows.row_of_creation(creation)).lastrowid
     except sqlite3.IntegrityError as error:
         if is_duplicate(error):
-            raise AlreadyRecorded(creation.task.id, "been created") from error
+            raise AlreadyRecorded(creation.task.id) from error
         raise
     assert pk is not None  # noqa: S101 - an insert has a row
     connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, creation.entry))
@@ -142,7 +140,8 @@ def _keep_steps(connection: sqlite3.Connection, pk: int, change: Change) -> None
     for step in change.steps:
         finished_at = rows.to_micros(step.finished_at)
         row = (pk, step.name, step.occurrence, step.fingerprint, step.result, step.attempt, finished_at)
-        _insert_once(connection, "insert_step", row, change.before.id, f"step {step.name!r} ({step.occurrence})")
+        duplicate = AlreadyRecorded.step(change.before.id, step.name, step.occurrence)
+        _insert_once(connection, "insert_step", row, duplicate)
 
 
 def _keep_inputs(connection: sqlite3.Connection, pk: int, change: Change) -> None:
@@ -152,16 +151,16 @@ def _keep_inputs(connection: sqlite3.Connection, pk: int, change: Change) -> Non
             connection.execute(QUERIES["answer_input"], answer)
             continue
         asked_at = rows.to_micros(question.asked_at)
-        row = (pk, question.key, question.kind.value, question.request, asked_at, question.attempt)
-        _insert_once(connection, "insert_input", row, change.before.id, f"question {question.key!r}")
+        row = (pk, question.key, str(question.kind), question.request, asked_at, question.attempt)
+        _insert_once(connection, "insert_input", row, AlreadyRecorded.question(change.before.id, question.key))
 
 
-def _insert_once(connection: sqlite3.Connection, query: str, row: rows.Row, task_id: TaskId, what: str) -> None:
+def _insert_once(connection: sqlite3.Connection, query: str, row: rows.Row, duplicate: AlreadyRecorded) -> None:
     try:
         connection.execute(QUERIES[query], row)
     except sqlite3.IntegrityError as error:
         if is_duplicate(error):
-            raise AlreadyRecorded(task_id, what) from error
+            raise duplicate from error
         raise
 
 

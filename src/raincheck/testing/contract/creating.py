@@ -89,6 +89,23 @@ class CreatingContract(ContractBase):
         with pytest.raises(TaskNotFound):
             await scene.load(first)
 
+    async def test_what_has_expired_is_forgotten_before_its_key_is_given_to_another(self, scene: Scene) -> None:
+        first = await scene.create(idempotency_key="key", request_digest=SAME, retention=Retention(keep=timedelta(0)))
+        await scene.do(first, Cancel("alice"))
+        quota = Quota(created=1, window=timedelta(hours=1))
+        again = await scene.create(id=first.id, idempotency_key="key", request_digest=OTHER, quota=quota)
+        assert (again.id, again.phase) == (first.id, Phase.QUEUED)
+        assert len(await scene.history(again)) == 1
+
+    async def test_a_create_that_is_refused_forgets_nothing(self, scene: Scene) -> None:
+        other = await scene.create()
+        first = await scene.create(idempotency_key="key", request_digest=SAME, retention=Retention(keep=timedelta(0)))
+        ended = await scene.do(first, Cancel("alice"))
+        with pytest.raises(AlreadyRecorded):
+            await scene.create(id=other.id, idempotency_key="key", request_digest=OTHER)
+        earlier = scene.clock.now() - timedelta(seconds=1)
+        assert await scene.store.load(first.id, EVERYTHING, now=earlier) == ended
+
     async def test_racing_creates_with_one_key_make_one_task(self, scene: Scene) -> None:
         tasks = await asyncio.gather(*(scene.create(idempotency_key="key", request_digest=SAME) for _ in range(10)))
         assert len({task.id for task in tasks}) == 1

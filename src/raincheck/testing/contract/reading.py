@@ -65,6 +65,13 @@ class ReadingContract(ContractBase):
         with pytest.raises(TaskNotFound):
             await scene.store.load(TaskId(task_id), EVERYTHING, now=scene.clock.now())
 
+    async def test_any_text_may_be_asked_for_as_a_namespace(self, scene: Scene) -> None:
+        task = await scene.create()
+        for namespace in ("", "\ud800", "\0", NAMESPACE + " "):
+            with pytest.raises(TaskNotFound):
+                await scene.load(task, Scope.within(namespace))
+            assert await self.ids(scene, TaskQuery(Scope.within(namespace))) == []
+
     async def test_reading_changes_nothing(self, scene: Scene) -> None:
         task = await scene.begin()
         for _ in range(3):
@@ -129,6 +136,22 @@ class ReadingContract(ContractBase):
             await scene.create()
         page = await self.page(scene, TaskQuery(ALICES), limit=limit)
         assert len(page.tasks) == (1 if limit < 2 else 2)
+
+    @pytest.mark.parametrize("limit", [-1, 0, 1])
+    async def test_what_is_overdue_or_expired_is_found_at_least_one_by_one(self, scene: Scene, limit: int) -> None:
+        for _ in range(2):
+            await scene.begin()
+            await scene.do(await scene.create(), Cancel("alice"))
+        now = scene.clock.advance(10_000_000)
+        assert len(await scene.store.overdue(now=now, limit=limit)) == 1
+        assert len(await scene.store.overdue(now=now, limit=10**30)) == 2
+        assert len(await scene.store.prune(now=now, limit=limit)) == 1
+        assert len(await scene.store.prune(now=now, limit=10**30)) == 1
+
+    async def test_history_beyond_its_end_is_empty(self, scene: Scene) -> None:
+        task = await scene.create()
+        for after in (1, 10**30):
+            assert await scene.store.history(task.id, EVERYTHING, now=scene.clock.now(), after=after) == ()
 
     async def test_a_place_in_the_list_outlives_the_task_it_names(self, scene: Scene) -> None:
         old, middle, _new = [await self.create_later(scene) for _ in range(3)]

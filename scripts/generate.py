@@ -1,0 +1,211 @@
+"""Writes the parts of the docs that say what the code says: `python scripts/generate.py [--check]`.
+
+A part stands between `<!-- generated: NAME ARGUMENTS -->` and `<!-- end -->` on any page; `PARTS` says what each name
+means. With `--check` nothing is written, and a page that is out of date makes it fail.
+"""
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from raincheck import errors
+from raincheck.core.lifecycle import LIVE, STARTS, TERMINAL, TRANSITIONS, Event, Phase, status_of
+from raincheck.stores import interface
+
+ROOT = Path(__file__).parent.parent
+PART = re.compile(r"(<!-- generated: ([\w-]+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Member = TypeVar("Member", bound=StrEnum)
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print("usage: python scripts/generate.py [--check]", file=sys.stderr)
+        return 2
+    stale = {page: new for page in pages() if (new := fill(old := page.read_text(encoding="utf-8"))) != old}
+    for page, text in stale.items():
+        if arguments:
+            print(f"{page.relative_to(ROOT)} is out of date: run scripts/check --fix", file=sys.stderr)
+        else:
+            page.write_text(text, encoding="utf-8")
+            print(f"wrote {page.relative_to(ROOT)}", file=sys.stderr)
+    return 1 if arguments and stale else 0
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+
+
+def fill(page: str) -> str:
+    """The page with its generated parts as they should be."""
+    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]](*part[3].split())}\n{part[4]}", page)
+
+
+def diagram() -> str:
+    """Every pair of the lifecycle's table."""
+    edges = _edges(lambda _event, _before, _after: True)
+    return _mermaid([*edges, *(f"{phase} --> [*]" for phase in TRANSITIONS if phase in TERMINAL)])
+
+
+def small_diagram() -> str:
+    """What moves a task from phase to phase, without what any live task can do."""
+    anywhere = {event: after for event, after in TRANSITIONS[Phase.QUEUED].items() if _is_everywhere(event, after)}
+    edges = _edges(lambda event, before, after: before is not after and event not in anywhere)
+    also = " and ".join(f"`{event}` (to `{after}`)" for event, after in anywhere.items())
+    return f"{_mermaid(edges)}\n\nA task in any phase that is not an end also takes {also}."
+
+
+def _is_everywhere(event: Event, after: Phase) -> bool:
+    return all(TRANSITIONS[phase].get(event) is after for phase in LIVE)
+
+
+def _edges(shown: Callable[[Event, Phase, Phase], bool]) -> list[str]:
+    events: dict[tuple[Phase, Phase], list[str]] = {}
+    for before, row in TRANSITIONS.items():
+        for event, after in row.items():
+            if shown(event, before, after):
+                events.setdefault((before, after), []).append(event)
+    starts = [f"[*] --> {phase}: {Event.CREATE}" for phase in TRANSITIONS if phase in STARTS]
+    return [*starts, *(f"{before} --> {after}: {', '.join(names)}" for (before, after), names in events.items())]
+
+
+def _mermaid(lines: list[str]) -> str:
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"```mermaid\nstateDiagram-v2\n{body}\n```"
+
+
+def phases() -> str:
+    return _table(["phase", "meaning"], [[f"`{phase}`", text] for phase, text in _members(Phase)])
+
+
+def events() -> str:
+    leads = {event: dict[str, str]() for event in Event}
+    leads[Event.CREATE] = {"(nothing)": ", ".join(f"`{phase}`" for phase in TRANSITIONS if phase in STARTS)}
+    for before, row in TRANSITIONS.items():
+        for event, after in row.items():
+            leads[event][f"`{before}`"] = f"`{after}`"
+    rows = [
+        [f"`{event}`", text, "<br>".join(f"{before} → {after}" for before, after in leads[event].items())]
+        for event, text in _members(Event)
+    ]
+    return _table(["event", "meaning", "from → to"], rows)
+
+
+def statuses() -> str:
+    rows = [[f"`{one}`", *(f"`{status_of(one, open_inputs=asked)}`" for asked in (0, 1))] for one in Phase]
+    return _table(["phase", "status", "status with an open question"], rows)
+
+
+def _members(kind: type[Member]) -> Iterator[tuple[Member, str]]:
+    """Each member of an enum with the text below it."""
+    body = _find(inspect.getsource(kind).splitlines(), kind.__name__).body
+    texts = [_words(node) for node in body if isinstance(node, ast.Expr)]
+    return zip(kind, texts[1:], strict=True)
+
+
+def _words(text: ast.Expr) -> str:
+    return " ".join(ast.literal_eval(text.value).split())
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def error_tree() -> str:
+    _, tree, _ = (errors.__doc__ or "").split("\n\n", 2)
+    return f"```text\n{textwrap.dedent(tree)}\n```"
+
+
+def error_classes() -> str:
+    return "\n\n".join(f"## {one.__name__}\n\n{_about_error(one)}" for one in _own_classes(errors))
+
+
+def _own_classes(module: ModuleType) -> list[type]:
+    return [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+
+
+def _about_error(error: type) -> str:
+    bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+    carried = [f"`{name}`" for base in reversed(error.__mro__) for name in _attributes(base)]
+    facts = f"A kind of {bases}." + (f" Carries {', '.join(dict.fromkeys(carried))}." if carried else "")
+    return f"{facts}\n\n{inspect.getdoc(error)}"
+
+
+def _attributes(error: type) -> list[str]:
+    source = inspect.getsource(error) if error.__module__ == errors.__name__ else ""
+    return re.findall(r"^        self\.(\w+) =", source, re.MULTILINE)
+
+
+def store_methods() -> str:
+    lines = inspect.getsource(interface).splitlines()
+    methods = [node for node in _find(lines, "Store").body if isinstance(node, Definition)]
+    return "\n\n".join(
+        f"## {node.name}\n\n```python\n{_signature(lines, node)}\n```\n\n{ast.get_docstring(node) or ''}".strip()
+        for node in methods
+    )
+
+
+def _signature(lines: list[str], node: Definition) -> str:
+    end = max(node.lineno, node.body[0].lineno - 1)
+    return textwrap.dedent("\n".join(lines[node.lineno - 1 : end])).removesuffix(" ...").removesuffix(":")
+
+
+def store_records() -> str:
+    kinds = [one for one in _own_classes(interface) if is_dataclass(one)]
+    return "\n\n".join(f"## {kind.__name__}\n\n{inspect.getdoc(kind)}\n\n{_fields(kind)}" for kind in kinds)
+
+
+def _fields(kind: type) -> str:
+    lines: list[str] = []
+    for node in _find(inspect.getsource(kind).splitlines(), kind.__name__).body[1:]:
+        if isinstance(node, ast.AnnAssign):
+            lines.append(f"- `{ast.unparse(node)}`")
+        elif isinstance(node, ast.Expr):
+            lines[-1] += f": {_words(node)}"
+    return "\n".join(lines)
+
+
+def source(file: str, *names: str) -> str:
+    """Definitions from a file of this repository, such as `ToyStore.claim`, as they stand there."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    found = [_find(lines, name) for name in names]
+    parts = [textwrap.dedent("\n".join(lines[_first_line(node) - 1 : node.end_lineno])) for node in found]
+    return "```python\n" + "\n\n".join(parts) + "\n```"
+
+
+def _first_line(node: Definition) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _find(lines: list[str], name: str) -> Definition:
+    node: ast.Module | Definition = ast.parse("\n".join(lines))
+    for part in name.split("."):
+        node = next(one for one in node.body if isinstance(one, Definition) and one.name == part)
+    assert isinstance(node, Definition)  # noqa: S101 - a name has at least one part
+    return node
+
+
+PARTS: dict[str, Callable[..., str]] = {
+    "diagram": diagram,
+    "small-diagram": small_diagram,
+    "phases": phases,
+    "events": events,
+    "statuses": statuses,
+    "error-tree": error_tree,
+    "error-classes": error_classes,
+    "store-methods": store_methods,
+    "store-records": store_records,
+    "source": source,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,98 @@
+"""The toy store of docs/stores/writing-a-store.md: it keeps the whole contract, and it stays small."""
+
+import re
+from collections import defaultdict
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from docs_src.toy_store import Documents, ToyDatabase, ToyStore
+
+from raincheck.core.commands import Complete, Note
+from raincheck.core.payload import encode
+from raincheck.stores.interface import Store
+from raincheck.testing import (
+    CrashPlan,
+    FakeClock,
+    Scene,
+    StoreContract,
+    StoreMachine,
+    check_invariants,
+    enumerate_crashes,
+)
+
+ROOT = Path(__file__).parents[2]
+TOY = ROOT / "docs_src/toy_store.py"
+
+databases: dict[Path, ToyDatabase] = defaultdict(ToyDatabase)
+
+
+class TestToyStore(StoreContract):
+    def make_store(self, folder: Path) -> ToyStore:
+        return ToyStore(databases[folder])
+
+
+class ToyMachine(StoreMachine):
+    def make_store(self, folder: Path) -> ToyStore:
+        return ToyStore(databases[folder])
+
+
+TestToyAgreesWithTheModel = ToyMachine.TestCase
+
+
+class CrashingDatabase(ToyDatabase):
+    def __init__(self, plan: CrashPlan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    @contextmanager
+    def transaction(self) -> Generator[Documents]:
+        with super().transaction() as documents:
+            yield documents
+            self.plan.reach("before the commit")
+        self.plan.reach("after the commit")
+
+
+@pytest.mark.anyio
+async def test_the_toy_is_whole_after_a_crash_at_any_point() -> None:
+    left: list[ToyDatabase] = []
+
+    async def make_store(plan: CrashPlan) -> Store:
+        left.append(CrashingDatabase(plan))
+        store = ToyStore(left[-1])
+        await store.open()
+        return store
+
+    async def scenario(store: Store) -> None:
+        scene = Scene(store, FakeClock())
+        task = await scene.begin()
+        await scene.do(task, Note(1, steps=(scene.step("load"),)))
+        await scene.do(task, Complete(1, encode("done")))
+
+    async def check() -> None:
+        store = ToyStore(left[-1])
+        await store.open()
+        await check_invariants(store)
+        await store.close()
+
+    points = await enumerate_crashes(make_store, scenario, check)
+    assert points == ["before the commit", "after the commit"] * 4
+
+
+def test_every_piece_of_code_on_the_page_is_in_a_file_that_is_tested() -> None:
+    page = (ROOT / "docs/stores/writing-a-store.md").read_text(encoding="utf-8")
+    files = [TOY, ROOT / "src/raincheck/core/document.py", Path(__file__)]
+    # Methods are shown without their indentation, and several in one block with an empty line between them.
+    code = "".join(line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines())
+    shown = re.findall(r"```python\n(.*?)```|`(Test\w+ = .*?)`", page, re.DOTALL)
+    pieces = [piece for block, line in shown for piece in re.split(r"\n+(?=def |async def |@|class )", block or line)]
+    assert len(pieces) > 10
+    for piece in pieces:
+        assert "".join(line.strip() for line in piece.splitlines()) in code, piece
+
+
+def test_the_toy_is_as_small_as_the_page_says_and_under_150_lines() -> None:
+    lines = len(TOY.read_text(encoding="utf-8").splitlines())
+    assert lines < 150
+    assert f"in {lines} lines" in (ROOT / "docs/stores/writing-a-store.md").read_text(encoding="utf-8")
