@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.work import NAMESPACE, live_once
-from raincheck.clock import SystemClock
+from raincheck.clock import SystemClock, new_task_id
 from raincheck.core.owner import Owner
 from raincheck.stores.sqlite import SqliteStore
 
@@ -55,6 +55,8 @@ def _copy_pattern(connection: sqlite3.Connection, filling: Filling, tick: Callab
     # Nobody needs this file after a crash, so it is made without a log; the store turns the log on again.
     for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -1000000"):
         connection.execute(f"PRAGMA {pragma}")
+    # Real ids, because where they fall in an index is part of what is measured.
+    connection.create_function("new_task_id", 0, new_task_id)
     (pattern,) = connection.execute("SELECT pk FROM tasks").fetchone()
     now = SystemClock().now().timestamp() * 1_000_000
     before, after = owner_of(0).key.rsplit("0", 1)
@@ -84,7 +86,7 @@ def _statements(connection: sqlite3.Connection) -> list[str]:
     created = ":begun + n * 1000"
     own = {
         "pk": ":pattern + n",
-        "id": "lower(hex(randomblob(16)))",
+        "id": "new_task_id()",
         "owner": ":owner_before || (n % :owners) || :owner_after",
         "created_at": created,
         "updated_at": created,

@@ -1,16 +1,19 @@
 """Stores are named by URL: `memory:`, a path, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…`."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
-from urllib.parse import unquote, urlsplit
+from typing import TypeAlias
+from urllib.parse import unquote
 
 from raincheck.errors import ConfigurationError
 
 EXAMPLES = (
     "memory:, tasks.db, sqlite:///tasks.db (relative), sqlite:////var/lib/tasks.db (absolute), postgresql://host/db"
 )
+
+_SQLITES_MEMORY = ":memory:"
+_WRITE_MEMORY = "':memory:' is SQLite's word: for tasks in memory write 'memory:'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +30,12 @@ class SqliteAddress:
 
 @dataclass(frozen=True, slots=True)
 class PostgresAddress:
-    """Tasks in a PostgreSQL database."""
+    """Tasks in a PostgreSQL database. Its URL may hold a password, so it is not shown."""
 
-    url: str
+    url: str = field(repr=False)
 
 
 Address: TypeAlias = MemoryAddress | SqliteAddress | PostgresAddress
-Scheme: TypeAlias = Literal["memory", "sqlite", "postgresql"]
 
 
 def parse_address(text: str) -> Address:
@@ -44,10 +46,12 @@ def parse_address(text: str) -> Address:
     """
     if not text.strip():
         raise ConfigurationError(f"the store's name is empty: name one, such as {EXAMPLES}")
+    if any(ord(character) < ord(" ") for character in text):
+        raise ConfigurationError(f"the store's name has control characters: name one such as {EXAMPLES}")
     # One letter before the colon is a drive of Windows, not a scheme.
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
     if match is None:
-        return SqliteAddress(Path(text).expanduser())
+        return SqliteAddress(_path(text))
     match match[1].lower():
         case "memory":
             return _parse_memory(text)
@@ -56,7 +60,8 @@ def parse_address(text: str) -> Address:
         case "postgresql" | "postgres":
             return PostgresAddress(text)
         case scheme:
-            raise ConfigurationError(f"{text!r} names a store of an unknown kind {scheme!r}: use one of {EXAMPLES}")
+            # The rest of it is not repeated: it may hold a password.
+            raise ConfigurationError(f"the store is of an unknown kind {scheme!r}: use one of {EXAMPLES}")
 
 
 def _parse_memory(text: str) -> MemoryAddress:
@@ -66,15 +71,28 @@ def _parse_memory(text: str) -> MemoryAddress:
 
 
 def _parse_sqlite(text: str) -> SqliteAddress:
-    parts = urlsplit(text)
-    if parts.netloc or not parts.path.startswith("/") or not text.lower().startswith("sqlite:///"):
+    if text.endswith(_SQLITES_MEMORY):
+        raise ConfigurationError(_WRITE_MEMORY)
+    rest = text[len("sqlite:") :]
+    if not rest.startswith("///"):
         raise ConfigurationError(
-            f"{text!r} is not a path in a URL: write three slashes and a relative path (sqlite:///tasks.db), "
-            f"or four for an absolute one (sqlite:////var/lib/tasks.db)"
+            "a SQLite store is named by a path in a URL: write three slashes and a relative path (sqlite:///tasks.db), "
+            "or four for an absolute one (sqlite:////var/lib/tasks.db)"
         )
-    if parts.query or parts.fragment:
+    path = rest.removeprefix("///")
+    if "?" in path or "#" in path:
         raise ConfigurationError(f"{text!r} has options after its path, and a SQLite store takes none: leave them out")
-    path = unquote(parts.path[1:])
     if not path:
         raise ConfigurationError(f"{text!r} names no file: write sqlite:///tasks.db")
-    return SqliteAddress(Path(path))
+    return SqliteAddress(_path(unquote(path)))
+
+
+def _path(text: str) -> Path:
+    if "\0" in text:
+        raise ConfigurationError(f"{text!r} can't be a path: it has a NUL in it")
+    if text == _SQLITES_MEMORY:
+        raise ConfigurationError(_WRITE_MEMORY)
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ConfigurationError(f"{text!r} is not a path here ({error}): write it without the tilde") from error

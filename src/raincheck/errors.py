@@ -25,6 +25,7 @@
 A message says what happened, to what, and what to do. Facts that a program may want are attributes.
 """
 
+import math
 from datetime import timedelta
 from typing import Self
 
@@ -56,7 +57,7 @@ class IllegalTransition(TaskError):
     """The task's phase does not allow the event. Nothing changed."""
 
     def __init__(self, task_id: str, phase: str, event: str) -> None:
-        super().__init__(task_id, f"task {task_id!r} is {phase}: it can't take {event!r}; nothing changed")
+        super().__init__(task_id, f"task {task_id!r} is {phase!s}: it can't take {str(event)!r}; nothing changed")
         self.phase = phase
         self.event = event
 
@@ -134,7 +135,7 @@ class QuotaExceeded(RaincheckError):
     """The owner has reached a limit on tasks. Nothing was created."""
 
     def __init__(self, which: str, limit: int, retry_after: timedelta | None) -> None:
-        when = "when one of them has ended" if retry_after is None else f"in {retry_after.total_seconds():.0f} s"
+        when = "when one of them has ended" if retry_after is None else f"in {math.ceil(retry_after.total_seconds())} s"
         super().__init__(f"too many {which} (at most {limit} for one owner): try again {when}")
         self.which = which
         self.limit = limit

@@ -57,9 +57,8 @@ def make_store(name: str | None = None) -> Store:
 
             return SqliteStore(path)
         case PostgresAddress(url):
-            host = urlsplit(url).hostname
             raise ConfigurationError(
-                f"this version of raincheck has no PostgreSQL store yet (asked for one on {host or 'this machine'}): "
+                f"this version of raincheck has no PostgreSQL store yet (asked for one on {_host(url)}): "
                 f"use a file, such as sqlite:///tasks.db"
             )
         case _:
@@ -68,6 +67,18 @@ def make_store(name: str | None = None) -> Store:
 
 def _default_path() -> Path:
     folder = user_state_path("raincheck", appauthor=False)
-    # Ours, so it is made where it is missing; the folder of a path that somebody names is not.
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        # Ours, so it is made where it is missing; the folder of a path that somebody names is not.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the folder {folder} for the store can't be made ({error.strerror}): name a store by {VARIABLE}"
+        ) from error
     return folder / "tasks.db"
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "this machine"
+    except ValueError:
+        return "a host that can't be read"

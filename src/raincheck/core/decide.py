@@ -18,6 +18,7 @@ from raincheck.core.note import decide_note
 from raincheck.core.payload import Payload, check_size, encode
 from raincheck.core.records import Attempt, Lease, Task
 from raincheck.core.retry import OnInterrupt
+from raincheck.core.text import clip
 from raincheck.errors import LeaseLost
 
 DEFAULT_LIMITS = Limits()
@@ -45,13 +46,13 @@ def decide(task: Task, command: ask.Command, now: datetime, limits: Limits = DEF
             is_due = task.due_at is not None and task.due_at <= now
             return move(task, Event.DUE, now, actor=command.actor) if is_due else None
         case ask.Signal():
-            signals = task.signals + 1
-            return move(task, Event.SIGNAL, now, actor=command.actor, note=command.note, signals=signals)
+            counts = {"signals": task.signals + 1, "open_inputs": task.open_inputs}
+            return _signalled(task, Event.SIGNAL, now, command.actor, command.note, **counts)
         case ask.Answer():
             return _answer(task, command, now, limits)
         case ask.Cancel():
             message = command.reason or "cancelled"
-            return move(task, Event.CANCEL, now, actor=command.actor, note=command.reason, status_message=message)
+            return move(task, Event.CANCEL, now, actor=command.actor, note=command.reason, status_message=clip(message))
         case ask.Pause():
             return _pause(task, command, now)
         case ask.Resume():
@@ -91,7 +92,7 @@ def _from_attempt(task: Task, command: ask.AttemptCommand, now: datetime, limits
                 actor=actor,
                 outcome=command.result,
                 is_error=command.is_error,
-                status_message=command.status_message,
+                status_message=clip(command.status_message),
             )
         case ask.Fail():
             return _fail(task, command, now, actor, limits)
@@ -177,7 +178,7 @@ def _end_failed(
         note=message,
         detail=error,
         outcome=error,
-        status_message=message,
+        status_message=clip(message),
         failures=failures,
     )
 
@@ -198,16 +199,24 @@ def _answer(task: Task, command: ask.Answer, now: datetime, limits: Limits) -> C
         return None
     for question in answered:
         check_size(question.answer, limits.answer, what=f"the answer to question {question.key!r}")
-    change = move(
+    note = ", ".join(f"answered {question.key}" for question in answered)
+    change = _signalled(
         task,
         Event.ANSWER,
         now,
-        actor=command.actor,
-        note=", ".join(f"answered {question.key}" for question in answered),
+        command.actor,
+        note,
         signals=task.signals + len(answered),
         open_inputs=task.open_inputs - len(answered),
     )
     return replace(change, inputs=answered)
+
+
+def _signalled(
+    task: Task, event: Event, now: datetime, actor: str, note: str, *, signals: int, open_inputs: int
+) -> Change:
+    """Something came that the task may wait for: it waits for no moment any more, also not when it is paused."""
+    return move(task, event, now, actor=actor, note=note, due_at=None, signals=signals, open_inputs=open_inputs)
 
 
 def _pause(task: Task, command: ask.Pause, now: datetime) -> Change | None:

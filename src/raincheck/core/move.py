@@ -38,8 +38,8 @@ def move(
 ) -> Change:
     """The change that `event` makes, with `fields` set on the new record.
 
-    A task's own time never runs backwards, even if the clock does. What belongs to an attempt or to a wait ends
-    with it.
+    A task's own time never runs backwards, even if the clock does. What belongs to an attempt or to a wait ends with
+    it, and so does what the working task said of itself.
     """
     phase = target(task, event)
     at = max(now, task.updated_at)

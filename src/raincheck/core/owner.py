@@ -43,6 +43,7 @@ class Owner:
         for name in self.names:
             if len(name) > NAME_LIMIT:
                 raise TooLarge("an owner's name", len(name), NAME_LIMIT, "characters")
+        object.__setattr__(self, "names", tuple(map(_with_pairs_joined, self.names)))
         object.__setattr__(self, "key", json.dumps([self.kind, *self.names]))
 
     @classmethod
@@ -66,6 +67,11 @@ class Owner:
     def may_list(self) -> bool:
         """Whether this owner can be told apart well enough to be shown a list."""
         return self.kind is not OwnerKind.ANONYMOUS
+
+
+def _with_pairs_joined(name: str) -> str:
+    """Two surrogates that make one character are that character: in JSON nobody could tell them apart."""
+    return name.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)

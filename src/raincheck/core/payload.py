@@ -5,6 +5,7 @@ A payload tells by its first byte what it is. JSON text never begins with the by
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import NewType, TypeAlias
 
@@ -17,6 +18,11 @@ Payload = NewType("Payload", bytes)
 
 SEAL = b"\x01"
 
+DEPTH_LIMIT = 200
+"""How many lists and objects may stand in each other."""
+
+# Everything but brackets: strings, which may have brackets in them, and all else.
+_NOT_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[^\[\]{}"]+')
 _to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -27,9 +33,22 @@ def encode(value: Json, *, what: str = "value") -> Payload:
         NotJson: it holds something that JSON can't carry (NaN and infinities included).
     """
     try:
-        return Payload(_to_text(value).encode())
+        text = _to_text(value)
+        _check_depth(text)
+        return Payload(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(f"{what} can't be written as JSON: {error}") from error
+
+
+def _check_depth(text: str) -> None:
+    """Refuse what can be written here and might then be too deep to be read elsewhere."""
+    if text.count("[") + text.count("{") <= DEPTH_LIMIT:
+        return
+    depth = 0
+    for bracket in _NOT_BRACKETS.sub("", text):
+        depth += 1 if bracket in "[{" else -1
+        if depth > DEPTH_LIMIT:
+            raise RecursionError(f"it is nested deeper than {DEPTH_LIMIT} levels")
 
 
 def decode(payload: Payload) -> Json:

@@ -29,14 +29,20 @@ class Retention:
 
     def expires_at(self, created_at: datetime, finished_at: datetime) -> datetime:
         """When a task that ended then may be forgotten."""
-        kept = finished_at + self.keep
-        return kept if self.ttl is None else max(kept, created_at + self.ttl)
+        kept = _later(finished_at, self.keep)
+        return kept if self.ttl is None else max(kept, _later(created_at, self.ttl))
 
     def promised_ttl(self, created_at: datetime, deadline_at: datetime | None) -> timedelta | None:
         """The ttl to tell a caller while the task lives; None where nothing bounds it."""
         if deadline_at is None:
             return None
         return self.expires_at(created_at, deadline_at) - created_at
+
+
+def _later(moment: datetime, by: timedelta) -> datetime:
+    """The sum, or the end of time."""
+    end = datetime.max.replace(tzinfo=moment.tzinfo)
+    return moment + by if by <= end - moment else end
 
 
 DEFAULT_RETENTION = Retention()

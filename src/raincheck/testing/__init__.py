@@ -7,17 +7,16 @@
 - `FakeClock`, `Scene`: time that goes when told, and short words for setting a scene.
 """
 
-try:
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
     from raincheck.testing.clock import FakeClock
     from raincheck.testing.contract import StoreContract
     from raincheck.testing.crashes import Crashed, CrashPlan, enumerate_crashes
     from raincheck.testing.invariants import InvariantsBroken, check_invariants
     from raincheck.testing.machine import StoreMachine
     from raincheck.testing.scene import Scene
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"raincheck.testing needs {error.name!r}: install it with pip install 'raincheck[testing]'", name=error.name
-    ) from error
 
 __all__ = [
     "CrashPlan",
@@ -30,3 +29,29 @@ __all__ = [
     "check_invariants",
     "enumerate_crashes",
 ]
+
+_HOMES = {
+    "CrashPlan": "crashes",
+    "Crashed": "crashes",
+    "FakeClock": "clock",
+    "InvariantsBroken": "invariants",
+    "Scene": "scene",
+    "StoreContract": "contract",
+    "StoreMachine": "machine",
+    "check_invariants": "invariants",
+    "enumerate_crashes": "crashes",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when first asked for: the pytest plugin lives here too, and is part of every test run of whoever has
+    # raincheck installed, with the extra for tests or without.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"raincheck.testing needs {error.name!r}: install it with pip install 'raincheck[testing]'", name=error.name
+        ) from error
+    return getattr(home, name)

@@ -84,7 +84,7 @@ def _record_faults(task: Task) -> Iterator[str]:
 
 
 def _history_faults(task: Task, history: list[HistoryEntry]) -> Iterator[str]:
-    if [entry.seq for entry in history] != list(range(1, task.entries + 1)):
+    if not history or [entry.seq for entry in history] != list(range(1, task.entries + 1)):
         yield f"its history has a gap: {[entry.seq for entry in history]} of {task.entries} entries"
         return
     first, last = history[0], history[-1]

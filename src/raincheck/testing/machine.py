@@ -1,10 +1,10 @@
 """A state machine that runs a store and the reference model side by side, and compares what they say and do.
 
-It is shaped, because a machine that does anything at any time mostly does nothing of interest. At most two tasks are
-busy, so that what happens, happens to the same ones; a new one comes when one ends or waits, and is mostly begun at
-once. What a worker once had in hand is kept and used again on purpose, long after it went stale. Time jumps to the
-edges: the end of a lease, the moment a task is due, its expiry, and just before. What stops everything (cancel, pause)
-is rare.
+It is shaped, because a machine that does anything at any time mostly does nothing of interest. At most two
+tasks are busy, so that what happens, happens to the same ones; a new one comes when one ends or waits, and is
+mostly begun at once. What a worker once had in hand is kept and used again on purpose, long after it went
+stale. Time jumps to the edges: the end of a lease, the moment a task is due, its expiry, and just before. What
+stops everything (cancel, pause) is rare.
 
     class MyMachine(StoreMachine):
         def make_store(self, folder: Path) -> Store:

@@ -5,19 +5,14 @@ class TestMyStore(StoreContract):
         return MyStore(folder / "tasks")
 """
 
-import pytest
-
-# Where a test kit's helpers assert, pytest shows what was compared, but only if told before they are imported.
-pytest.register_assert_rewrite("raincheck.testing.contract")
-
-from raincheck.testing.contract.asking import AskingContract  # noqa: E402
-from raincheck.testing.contract.claiming import ClaimingContract  # noqa: E402
-from raincheck.testing.contract.committing import CommittingContract  # noqa: E402
-from raincheck.testing.contract.creating import CreatingContract  # noqa: E402
-from raincheck.testing.contract.hearing import HearingContract  # noqa: E402
-from raincheck.testing.contract.keeping import KeepingContract  # noqa: E402
-from raincheck.testing.contract.lasting import LastingContract  # noqa: E402
-from raincheck.testing.contract.reading import ReadingContract  # noqa: E402
+from raincheck.testing.contract.asking import AskingContract
+from raincheck.testing.contract.claiming import ClaimingContract
+from raincheck.testing.contract.committing import CommittingContract
+from raincheck.testing.contract.creating import CreatingContract
+from raincheck.testing.contract.hearing import HearingContract
+from raincheck.testing.contract.keeping import KeepingContract
+from raincheck.testing.contract.lasting import LastingContract
+from raincheck.testing.contract.reading import ReadingContract
 
 
 class StoreContract(

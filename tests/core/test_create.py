@@ -1,0 +1,181 @@
+"""How a task comes to be, and what is refused before there is one."""
+
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from story import START, at, new
+
+from raincheck.core.create import PRIORITIES, create, digest_request
+from raincheck.core.lifecycle import Event, Phase, Status
+from raincheck.core.limits import Limits
+from raincheck.core.owner import Owner
+from raincheck.core.payload import Json, Payload, encode
+from raincheck.core.records import TaskId, Tool
+from raincheck.core.retention import Retention
+from raincheck.core.retry import RetryPolicy
+from raincheck.core.text import NAME_LIMIT
+from raincheck.errors import InvalidValue, TooLarge
+
+LIMITS = Limits()
+
+
+def test_a_new_task_may_be_claimed_at_once() -> None:
+    creation = create(new(), START, LIMITS)
+    task = creation.task
+    assert (task.phase, task.status, task.due_at) == (Phase.QUEUED, Status.WORKING, None)
+    assert (task.version, task.fence, task.entries, task.failures, task.signals) == (1, 0, 1, 0, 0)
+    assert (task.created_at, task.updated_at) == (START, START)
+    assert (task.attempt, task.finished_at, task.expires_at, task.pausing) == (None, None, None, False)
+
+
+def test_a_task_is_what_it_was_asked_for_with() -> None:
+    asked = new(
+        id=TaskId("task-7"),
+        namespace="builds",
+        owner=Owner.local(),
+        tool=Tool("build", "2"),
+        caller=encode({"sub": "alice"}),
+        parent_id=TaskId("task-1"),
+        idempotency_key="key",
+        request_digest="digest",
+        priority=5,
+        deadline_at=at(60),
+        retry=RetryPolicy(attempts=9),
+        retention=Retention(ttl=at(9) - at(0)),
+    )
+    creation = create(asked, START, LIMITS)
+    task = creation.task
+    for name in ("id", "namespace", "owner", "tool", "parent_id", "idempotency_key", "priority", "deadline_at"):
+        assert getattr(task, name) == getattr(asked, name), name
+    assert (task.retry, task.retention) == (asked.retry, asked.retention)
+    assert (creation.arguments, creation.caller) == (asked.arguments, asked.caller)
+    assert creation.request_digest == "digest"
+
+
+def test_its_history_begins_with_who_asked_for_it() -> None:
+    entry = create(new(actor="alice"), START, LIMITS).entry
+    assert (entry.seq, entry.at, entry.event, entry.actor) == (1, START, Event.CREATE, "alice")
+    assert (entry.before, entry.after, entry.attempt) == (None, Phase.QUEUED, 0)
+    odd = create(new(actor="\0\ud800" * 5_000), START, LIMITS).entry.actor
+    assert len(odd.encode().decode()) <= 2_000
+
+
+def test_a_task_that_is_due_later_is_parked_until_then() -> None:
+    creation = create(new(due_at=at(10)), START, LIMITS)
+    assert (creation.task.phase, creation.task.due_at) == (Phase.PARKED, at(10))
+    assert creation.entry.after is Phase.PARKED
+
+
+@pytest.mark.parametrize("seconds", [0, -1, -(10**6)])
+def test_a_task_that_is_due_already_does_not_wait(seconds: int) -> None:
+    task = create(new(due_at=at(seconds)), START, LIMITS).task
+    assert (task.phase, task.due_at) == (Phase.QUEUED, None)
+
+
+def test_a_deadline_is_after_the_moment_at_which_the_task_may_begin() -> None:
+    assert create(new(deadline_at=at(0.000001)), START, LIMITS).task.deadline_at == at(0.000001)
+    assert create(new(due_at=at(10), deadline_at=at(10.000001)), START, LIMITS).task.phase is Phase.PARKED
+    assert create(new(due_at=at(-10), deadline_at=at(1)), START, LIMITS).task.phase is Phase.QUEUED
+
+
+LONG = "x" * (NAME_LIMIT + 1)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"id": ""}, "a task's id must not be empty"),
+    ({"id": "a\0"}, "a task's id 'a\\\\x00' has a NUL"),
+    ({"id": LONG}, "a task's id has 513 characters"),
+    ({"namespace": ""}, "a namespace must not be empty"),
+    ({"namespace": "\ud800"}, "a namespace .* lone surrogate"),
+    ({"tool": Tool("")}, "a tool's name must not be empty"),
+    ({"tool": Tool(LONG)}, "a tool's name has 513 characters"),
+    ({"tool": Tool("build", "")}, "a tool's version must not be empty"),
+    ({"tool": Tool("build", "\0")}, "a tool's version .* has a NUL"),
+    ({"idempotency_key": "", "request_digest": "digest"}, "an idempotency key must not be empty"),
+    ({"idempotency_key": LONG, "request_digest": "digest"}, "an idempotency key has 513 characters"),
+    ({"idempotency_key": "key"}, "an idempotency key and the digest of its request go together"),
+    ({"request_digest": "digest"}, "an idempotency key and the digest of its request go together"),
+    ({"priority": 101}, "priority must be from -100 to 100, not 101"),
+    ({"priority": -101}, "priority must be from -100 to 100, not -101"),
+    ({"priority": 10**30}, "priority must be from -100 to 100"),
+    ({"deadline_at": START}, "would be past its deadline .* before it begins"),
+    ({"deadline_at": at(-1)}, "would be past its deadline"),
+    ({"due_at": at(10), "deadline_at": at(10)}, "would be past its deadline"),
+    ({"due_at": at(10), "deadline_at": at(5)}, "task 'task-1' would be past its deadline"),
+    ({"arguments": Payload(b"1" * 1_001)}, "arguments has 1,001 bytes, and 1,000 are allowed"),
+    ({"caller": Payload(b"1" * 101)}, "the caller's identity has 101 bytes, and 100 are allowed"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_can_not_be_kept_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        create(new(**fields), START, Limits(arguments=1_000, caller=100))
+
+
+def test_what_is_exactly_at_its_bound_is_taken() -> None:
+    name = "x" * NAME_LIMIT
+    for priority in (PRIORITIES[0], PRIORITIES[-1]):
+        asked = new(
+            id=TaskId(name),
+            namespace=name,
+            tool=Tool(name, name),
+            idempotency_key=name,
+            request_digest="digest",
+            priority=priority,
+            arguments=Payload(b"1" * 1_000),
+            caller=Payload(b"1" * 100),
+        )
+        assert create(asked, START, Limits(arguments=1_000, caller=100)).task.priority == priority
+
+
+def test_a_bound_on_arguments_is_told_with_its_facts() -> None:
+    with pytest.raises(TooLarge) as too_large:
+        create(new(arguments=Payload(b"12")), START, Limits(arguments=1))
+    assert (too_large.value.what, too_large.value.size, too_large.value.limit) == ("arguments", 2, 1)
+
+
+NAMES = st.text(max_size=5)
+VALUES: st.SearchStrategy[Json] = st.recursive(
+    st.none() | st.booleans() | st.integers() | NAMES, lambda inner: st.lists(inner, max_size=3)
+)
+
+
+@given(NAMES, st.dictionaries(NAMES, VALUES, max_size=5), st.randoms())
+def test_a_request_is_the_same_in_any_order_of_its_keys(tool: str, arguments: dict[str, Json], random: Any) -> None:
+    shuffled = list(arguments.items())
+    random.shuffle(shuffled)
+    assert digest_request(tool, arguments) == digest_request(tool, dict(shuffled))
+
+
+def test_the_order_of_keys_does_not_matter_deep_inside_either() -> None:
+    assert digest_request("build", {"a": [{"b": 1, "c": 2}]}) == digest_request("build", {"a": [{"c": 2, "b": 1}]})
+
+
+@given(NAMES, NAMES, VALUES, VALUES)
+def test_another_tool_or_other_arguments_are_another_request(tool: str, other: str, one: Json, two: Json) -> None:
+    is_same = (tool, repr(one)) == (other, repr(two))
+    assert (digest_request(tool, one) == digest_request(other, two)) == is_same
+
+
+LOOK_ALIKE: list[tuple[tuple[str, Json], tuple[str, Json]]] = [
+    (("a", ["b"]), ("a,b", [])),
+    (('a",["b', []), ("a", ["b"])),
+    (("a", {"x": [1, 2]}), ("a", {"x": [2, 1]})),
+    (("a", {"x": 1}), ("a", {"x": "1"})),
+    (("a", {"x": True}), ("a", {"x": 1})),
+    (("a", {"x": None}), ("a", {})),
+    (("a", None), ("a", {})),
+]
+
+
+@pytest.mark.parametrize(("one", "two"), LOOK_ALIKE)
+def test_requests_that_only_look_alike_are_told_apart(one: tuple[str, Json], two: tuple[str, Json]) -> None:
+    assert digest_request(*one) != digest_request(*two)
+
+
+def test_the_digests_of_today_are_those_of_tomorrow() -> None:
+    # Kept in stores: another value would turn every repeated request into a conflict.
+    text = rb'["build_report",{"title":"\u00e9","year":2026}]'
+    assert digest_request("build_report", {"year": 2026, "title": "é"}) == hashlib.sha256(text).hexdigest()

@@ -1,0 +1,175 @@
+"""Exhaustive: every command, on a task in every phase, does what the lifecycle's table says, and nothing else."""
+
+import copy
+from dataclasses import dataclass, fields, replace
+from typing import TypeGuard, get_args
+
+import pytest
+from story import CLAIM, ERROR, SITUATIONS, after, at, question, step
+
+from raincheck.core.commands import (
+    Answer,
+    AttemptCommand,
+    Cancel,
+    Command,
+    Complete,
+    Due,
+    Expire,
+    Fail,
+    Interrupt,
+    Note,
+    Park,
+    Pause,
+    Release,
+    Resume,
+    Signal,
+    Yield,
+)
+from raincheck.core.decide import decide
+from raincheck.core.lifecycle import TERMINAL, TRANSITIONS, Event, Phase
+from raincheck.core.payload import encode
+from raincheck.core.records import Task
+from raincheck.errors import IllegalTransition, LeaseLost
+
+LATE = 2_000
+"""Seconds after which every lease, wait and deadline of a story is over."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, the event that it stands for, and the event where the task is to be paused (None: the same)."""
+
+    command: Command
+    event: Event
+    when_pausing: Event | None = None
+
+
+CASES = {
+    "claim": Case(CLAIM, Event.CLAIM),
+    "note": Case(Note(1, steps=(step(),)), Event.NOTE),
+    "park": Case(Park(1, seen=0, until=at(20)), Event.PARK, Event.YIELD),
+    "park without having seen everything": Case(Park(1, seen=1), Event.RELEASE, Event.YIELD),
+    "release": Case(Release(1), Event.RELEASE, Event.YIELD),
+    "yield": Case(Yield(1), Event.YIELD),
+    "complete": Case(Complete(1, encode("report")), Event.COMPLETE),
+    "fail, and try again": Case(Fail(1, ERROR, "broke"), Event.RETRY, Event.YIELD),
+    "fail for good": Case(Fail(1, ERROR, "broke", retryable=False), Event.FAIL),
+    "interrupt": Case(Interrupt(), Event.INTERRUPT, Event.YIELD),
+    "expire": Case(Expire(), Event.EXPIRE),
+    "due": Case(Due(), Event.DUE),
+    "signal": Case(Signal("worker-2", "child ended"), Event.SIGNAL),
+    "answer": Case(Answer((question(),), {"publish?": encode("yes")}, "alice"), Event.ANSWER),
+    "cancel": Case(Cancel("alice"), Event.CANCEL),
+    "pause": Case(Pause("operator"), Event.PAUSE),
+    "resume": Case(Resume("operator"), Event.RESUME),
+}
+
+NOTHING_TO_DO = {
+    ("running", "yield"),
+    ("running", "resume"),
+    ("running, to be paused", "pause"),
+    ("parked for an answer", "due"),
+    ("paused", "pause"),
+    ("paused, never begun", "pause"),
+}
+"""Where `decide` says None although nothing is wrong: what is asked for is so already, or is not so yet."""
+
+_ENDED = {"attempt", "pausing", "due_at", "open_inputs", "finished_at", "expires_at", "status_message"}
+
+MAY_TOUCH: dict[Event, set[str]] = {
+    Event.CREATE: set(),
+    Event.CLAIM: {"fence", "attempt"},
+    Event.NOTE: {"progress", "status_message", "open_inputs"},
+    Event.ANSWER: {"signals", "open_inputs", "due_at"},
+    Event.SIGNAL: {"signals", "due_at"},
+    Event.DUE: {"due_at"},
+    Event.PARK: {"attempt", "due_at"},
+    Event.RELEASE: {"attempt"},
+    Event.RETRY: {"attempt", "due_at", "failures"},
+    Event.INTERRUPT: {"attempt", "failures"},
+    Event.PAUSE: {"pausing"},
+    Event.YIELD: {"attempt", "pausing", "due_at", "failures"},
+    Event.RESUME: {"pausing", "due_at"},
+    Event.COMPLETE: _ENDED | {"is_error"},
+    Event.FAIL: _ENDED | {"failures"},
+    Event.CANCEL: _ENDED,
+    Event.EXPIRE: _ENDED,
+}
+"""What an event may change on a record besides `phase`, `updated_at`, `version` and `entries`."""
+
+
+def _is_from_attempt(command: Command) -> TypeGuard[AttemptCommand]:
+    return isinstance(command, get_args(AttemptCommand))
+
+
+EVERY_PAIR = [
+    pytest.param(situation, name, id=f"{name} when {situation}") for situation in SITUATIONS for name in CASES
+]
+
+
+def test_no_command_and_no_event_is_left_out() -> None:
+    assert {type(case.command) for case in CASES.values()} == set(get_args(Command))
+    assert {case.event for case in CASES.values()} == set(Event) - {Event.CREATE}
+    assert set(MAY_TOUCH) == set(Event)
+
+
+@pytest.mark.parametrize(("situation", "name"), EVERY_PAIR)
+def test_a_command_does_what_the_table_says(situation: str, name: str) -> None:
+    task, case = SITUATIONS[situation], CASES[name]
+    event = (case.when_pausing if task.pausing else None) or case.event
+    target = TRANSITIONS[task.phase].get(event)
+    if (situation, name) in NOTHING_TO_DO:
+        assert decide(task, case.command, at(LATE)) is None
+    elif _is_from_attempt(case.command) and task.phase is not Phase.RUNNING:
+        # Whatever the table says of the event: the attempt is told that it no longer holds the task.
+        with pytest.raises(LeaseLost) as lost:
+            decide(task, case.command, at(LATE))
+        assert (lost.value.task_id, lost.value.attempt) == (task.id, 1)
+    elif target is None:
+        with pytest.raises(IllegalTransition) as illegal:
+            decide(task, case.command, at(LATE))
+        assert (illegal.value.task_id, illegal.value.phase, illegal.value.event) == (task.id, task.phase, event)
+    else:
+        change = decide(task, case.command, at(LATE))
+        assert change is not None
+        assert change.before is task
+        assert change.after.phase is target
+        assert change.entry is not None
+        assert (change.entry.event, change.entry.before, change.entry.after) == (event, task.phase, target)
+
+
+@pytest.mark.parametrize(("situation", "name"), EVERY_PAIR)
+def test_a_command_touches_only_what_belongs_to_its_event(situation: str, name: str) -> None:
+    task, case = SITUATIONS[situation], CASES[name]
+    untouched = copy.deepcopy(task)
+    try:
+        change = decide(task, case.command, at(LATE))
+    except (IllegalTransition, LeaseLost):
+        change = None
+    assert task == untouched
+    if change is None:
+        return
+    assert change.entry is not None
+    touched = {field.name for field in fields(Task) if getattr(change.after, field.name) != getattr(task, field.name)}
+    assert touched <= MAY_TOUCH[change.entry.event] | {"phase", "updated_at", "version", "entries"}
+    assert (change.after.version, change.after.entries) == (task.version + 1, task.entries + 1)
+    assert change.after.updated_at == at(LATE)
+
+
+@pytest.mark.parametrize("fence", [-1, 0, 1, 3], ids="fence {}".format)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if _is_from_attempt(case.command)])
+def test_an_attempt_is_refused_unless_its_fence_is_the_latest(name: str, fence: int) -> None:
+    command = CASES[name].command
+    assert _is_from_attempt(command)
+    second = after(SITUATIONS["running"], Release(1), CLAIM)
+    with pytest.raises(LeaseLost) as lost:
+        decide(second, replace(command, fence=fence), at(LATE))
+    assert lost.value.attempt == fence
+    assert decide(second, replace(command, fence=2), at(LATE)) is not None or name == "yield"
+
+
+@pytest.mark.parametrize("phase", sorted(TERMINAL))
+def test_nothing_leads_out_of_the_end(phase: Phase) -> None:
+    for case in CASES.values():
+        with pytest.raises((IllegalTransition, LeaseLost)):
+            decide(SITUATIONS[phase], case.command, at(LATE))

@@ -1,0 +1,86 @@
+"""The table itself: what must be true of it whatever else is added."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from raincheck.core.lifecycle import LIVE, STARTS, TERMINAL, TRANSITIONS, Event, Phase, Status, status_of
+
+
+def _reachable(start: frozenset[Phase]) -> set[Phase]:
+    found = set(start)
+    while more := {target for phase in found for target in TRANSITIONS[phase].values()} - found:
+        found |= more
+    return found
+
+
+def test_every_phase_has_a_row() -> None:
+    assert set(TRANSITIONS) == set(Phase)
+
+
+def test_terminal_is_what_has_an_empty_row() -> None:
+    assert frozenset(phase for phase in Phase if not TRANSITIONS[phase]) == TERMINAL
+    assert frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED}) == TERMINAL
+    assert frozenset(Phase) - TERMINAL == LIVE
+
+
+def test_every_event_but_create_has_a_place_in_the_table() -> None:
+    assert {event for row in TRANSITIONS.values() for event in row} == set(Event) - {Event.CREATE}
+
+
+@pytest.mark.parametrize("phase", sorted(LIVE))
+def test_every_live_phase_can_be_cancelled_and_expired(phase: Phase) -> None:
+    assert TRANSITIONS[phase][Event.CANCEL] is Phase.CANCELLED
+    assert TRANSITIONS[phase][Event.EXPIRE] is Phase.FAILED
+
+
+def test_every_phase_can_be_reached_from_where_tasks_begin() -> None:
+    assert STARTS <= LIVE
+    assert _reachable(STARTS) == set(Phase)
+
+
+@pytest.mark.parametrize("phase", sorted(LIVE))
+def test_every_live_phase_can_come_to_each_of_the_ends(phase: Phase) -> None:
+    assert _reachable(frozenset({phase})) >= TERMINAL
+
+
+def test_only_a_claim_leads_into_running_and_only_from_the_queue() -> None:
+    into_running = {
+        (phase, event)
+        for phase, row in TRANSITIONS.items()
+        for event, target in row.items()
+        if target is Phase.RUNNING and phase is not Phase.RUNNING
+    }
+    assert into_running == {(Phase.QUEUED, Event.CLAIM)}
+
+
+def test_only_a_running_task_can_complete() -> None:
+    assert [phase for phase, row in TRANSITIONS.items() if Event.COMPLETE in row] == [Phase.RUNNING]
+
+
+def test_a_paused_task_goes_nowhere_by_itself() -> None:
+    leaving = {event for event, target in TRANSITIONS[Phase.PAUSED].items() if target is not Phase.PAUSED}
+    assert leaving == {Event.RESUME, Event.CANCEL, Event.EXPIRE}
+
+
+@pytest.mark.parametrize("table", [TRANSITIONS, *TRANSITIONS.values()])
+def test_nobody_can_write_to_the_table(table: Mapping[str, object]) -> None:
+    with pytest.raises(TypeError):
+        cast("dict[str, object]", table)["anything"] = Phase.QUEUED
+
+
+@pytest.mark.parametrize("phase", sorted(LIVE))
+def test_a_live_task_works_or_needs_input(phase: Phase) -> None:
+    assert status_of(phase, open_inputs=0) is Status.WORKING
+    assert status_of(phase, open_inputs=1) is Status.INPUT_REQUIRED
+
+
+@pytest.mark.parametrize("phase", sorted(TERMINAL))
+@pytest.mark.parametrize("open_inputs", [0, 1])
+def test_an_ended_task_says_how_it_ended_whatever_was_asked(phase: Phase, open_inputs: int) -> None:
+    assert status_of(phase, open_inputs=open_inputs) == phase.value
+
+
+def test_the_wire_has_five_words_spelt_as_the_protocol_spells_them() -> None:
+    assert {str(status) for status in Status} == {"working", "input_required", "completed", "failed", "cancelled"}

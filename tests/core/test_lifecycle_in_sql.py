@@ -1,0 +1,38 @@
+"""What the database repeats of the lifecycle is what the table says."""
+
+import re
+from importlib.resources import files
+
+from raincheck.core.lifecycle import TERMINAL, TRANSITIONS, Phase
+
+SCHEMA = (files("raincheck.stores.sqlite") / "schema.sql").read_text(encoding="utf-8")
+
+
+def _words(pattern: str) -> list[str]:
+    """The quoted words inside the parentheses that the pattern's group catches, which must occur exactly once."""
+    (found,) = re.findall(pattern, SCHEMA, re.DOTALL)
+    return re.findall(r"'([^']*)'", found)
+
+
+def test_the_phases_that_a_row_may_have_are_those_of_the_table() -> None:
+    phases = _words(r"CHECK \(phase IN \(([^)]*)\)\)")
+    assert sorted(phases) == sorted(Phase)
+
+
+def test_a_row_has_an_end_exactly_in_the_terminal_phases() -> None:
+    ended = _words(r"CHECK \(\(phase IN \(([^)]*)\)\) = \(finished_at IS NOT NULL\)\)")
+    assert sorted(ended) == sorted(TERMINAL)
+
+
+def test_the_changes_that_the_trigger_allows_are_those_of_the_table() -> None:
+    pairs = _words(r"CREATE TRIGGER tasks_follow_the_lifecycle BEFORE UPDATE OF phase ON tasks\s+WHEN [^(]*\(([^)]*)\)")
+    allowed = {f"{phase} {target}" for phase, row in TRANSITIONS.items() for target in row.values()}
+    assert sorted(pairs) == sorted(allowed)
+
+
+def test_a_row_has_a_lease_exactly_while_it_runs() -> None:
+    assert "CHECK ((phase = 'running') = (lease_expires_at IS NOT NULL))" in SCHEMA
+
+
+def test_a_row_is_due_only_in_the_phases_that_wait() -> None:
+    assert _words(r"CHECK \(due_at IS NULL OR phase IN \(([^)]*)\)\)") == [Phase.PARKED, Phase.PAUSED]

@@ -1,0 +1,91 @@
+"""What one owner may have: no more, and with a word about when to come back."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from story import at
+
+from raincheck.core.limits import LONGEST_WINDOW, Limits, Quota
+from raincheck.errors import ConfigurationError, QuotaExceeded
+
+
+def test_a_live_quota_is_full_when_so_many_are_alive() -> None:
+    quota = Quota(live=3)
+    for live in (0, 2):
+        quota.check_live(live)
+    for live in (3, 4):
+        with pytest.raises(QuotaExceeded) as full:
+            quota.check_live(live)
+        assert (full.value.which, full.value.limit, full.value.retry_after) == ("live tasks", 3, None)
+
+
+def test_a_creation_quota_is_full_while_the_nth_latest_is_within_the_window() -> None:
+    quota = Quota(created=5, window=timedelta(seconds=60))
+    quota.check_created(None, at(100))
+    quota.check_created(at(40), at(100))
+    quota.check_created(at(0), at(100))
+    with pytest.raises(QuotaExceeded) as full:
+        quota.check_created(at(40.5), at(100))
+    assert (full.value.which, full.value.limit) == ("new tasks", 5)
+    assert full.value.retry_after == timedelta(seconds=0.5)
+
+
+@given(st.timedeltas(timedelta(microseconds=1), LONGEST_WINDOW), st.timedeltas(-LONGEST_WINDOW, LONGEST_WINDOW))
+def test_whoever_comes_back_when_told_is_let_in(window: timedelta, ago: timedelta) -> None:
+    quota, nth_latest = Quota(created=1, window=window), at(0) - ago
+    try:
+        quota.check_created(nth_latest, at(0))
+    except QuotaExceeded as full:
+        wait = full.retry_after
+    else:
+        wait = timedelta(0)
+    assert wait is not None
+    quota.check_created(nth_latest, at(0) + wait)
+
+
+def test_without_a_quota_everybody_is_let_in() -> None:
+    Quota().check_live(10**9)
+    Quota().check_created(at(0), at(0))
+    Quota(created=1).check_live(10**9)
+    Quota(live=1).check_created(at(0), at(0))
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"live": 0}, "a quota of 0 live tasks lets nobody in: allow at least one"),
+    ({"live": -1}, "a quota of -1 live tasks"),
+    ({"created": 0}, "a quota of 0 created tasks lets nobody in"),
+    ({"window": timedelta(0)}, "a quota's window must be at most 366 days"),
+    ({"window": timedelta(microseconds=-1)}, "a quota's window must be"),
+    ({"window": LONGEST_WINDOW + timedelta(microseconds=1)}, "a quota's window must be at most 366 days"),
+    ({"window": timedelta.max}, "a quota's window must be"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[str(fields) for fields, _ in BAD])
+def test_a_quota_that_can_not_work_is_refused_when_it_is_made(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Quota(**fields)
+
+
+def test_a_quota_at_the_edge_of_its_bounds_is_taken() -> None:
+    for window in (timedelta(microseconds=1), LONGEST_WINDOW):
+        assert Quota(live=1, created=1, window=window).window == window
+
+
+def test_the_bounds_that_are_documented_are_those_that_hold() -> None:
+    kib, mib = 1_024, 1_024 * 1_024
+    assert Limits() == Limits(
+        arguments=mib,
+        outcome=8 * mib,
+        caller=64 * kib,
+        step=mib,
+        question=64 * kib,
+        answer=256 * kib,
+        variables=64 * kib,
+        artifact=8 * mib,
+        open_inputs=100,
+        notes=10_000,
+    )

@@ -1,0 +1,88 @@
+"""Owners never collide, whatever their names are made of, and a scope shows what it covers and nothing else."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from raincheck.core.owner import NAME_LIMIT, Owner, OwnerKind, Scope
+from raincheck.errors import TooLarge
+
+NAMES = st.text(st.characters(), max_size=20) | st.text(st.sampled_from('\0\\",:[]|/ \ud83d\ude00😀'), max_size=6)
+OWNERS = st.builds(Owner, st.sampled_from(OwnerKind), st.lists(NAMES, max_size=3).map(tuple))
+PAIR, EMOJI = Owner(OwnerKind.CLIENT, ("\ud83d\ude00",)), Owner(OwnerKind.CLIENT, ("😀",))
+"""Two surrogates that nobody joined, and the character that they would make together."""
+
+
+@given(OWNERS, OWNERS)
+@example(Owner(OwnerKind.TOKEN, ("a", "b")), Owner(OwnerKind.TOKEN, ("a,b",)))
+@example(Owner(OwnerKind.TOKEN, ('a","b',)), Owner(OwnerKind.TOKEN, ("a", "b")))
+@example(Owner(OwnerKind.TOKEN, ("a", "")), Owner(OwnerKind.TOKEN, ("a",)))
+@example(Owner(OwnerKind.CLIENT, ("a",)), Owner(OwnerKind.SESSION, ("a",)))
+@example(Owner(OwnerKind.LOCAL), Owner(OwnerKind.ANONYMOUS))
+@example(PAIR, EMOJI)
+def test_two_owners_have_one_key_only_if_they_are_one(one: Owner, other: Owner) -> None:
+    assert (one.key == other.key) == (one == other)
+
+
+@given(OWNERS)
+@example(PAIR)
+@example(EMOJI)
+def test_a_key_leads_back_to_its_owner(owner: Owner) -> None:
+    found = Owner.from_key(owner.key)
+    assert found == owner
+    assert found.key == owner.key
+
+
+@given(OWNERS)
+def test_a_key_is_in_ascii_so_that_no_database_trips_over_it(owner: Owner) -> None:
+    assert owner.key.isascii()
+    assert owner.key.isprintable()
+
+
+def test_the_keys_of_today_are_those_of_tomorrow() -> None:
+    assert Owner.token("https://issuer.example", "alice").key == '["token", "https://issuer.example", "alice"]'
+    assert Owner.local().key == '["local"]'
+    assert Owner.anonymous().key == '["anonymous"]'
+
+
+def test_a_name_may_be_long_but_not_without_end() -> None:
+    assert Owner(OwnerKind.CLIENT, ("x" * NAME_LIMIT,)).names
+    with pytest.raises(TooLarge, match="an owner's name has 1,025 characters, and 1,024 are allowed"):
+        Owner.token("https://issuer.example", "x" * (NAME_LIMIT + 1))
+
+
+@pytest.mark.parametrize("kind", list(OwnerKind))
+def test_everybody_but_nobody_in_particular_may_list(kind: OwnerKind) -> None:
+    owner = Owner(kind, ("a",))
+    assert owner.may_list == (kind is not OwnerKind.ANONYMOUS)
+    assert Scope.of("reports", owner).may_list == owner.may_list
+
+
+def test_workers_and_operators_may_list() -> None:
+    assert Scope.within("reports").may_list
+    assert Scope.everything().may_list
+
+
+ALICE, BOB = Owner.token("https://issuer.example", "alice"), Owner.token("https://issuer.example", "bob")
+
+
+@pytest.mark.parametrize(
+    ("scope", "covered"),
+    [
+        (Scope.of("reports", ALICE), {("reports", ALICE)}),
+        (Scope.within("reports"), {("reports", ALICE), ("reports", BOB)}),
+        (Scope(None, ALICE), {("reports", ALICE), ("builds", ALICE)}),
+        (Scope.everything(), {("reports", ALICE), ("reports", BOB), ("builds", ALICE), ("builds", BOB)}),
+        (Scope.of("", ALICE), set[tuple[str, Owner]]()),
+        (Scope.of("reports", Owner.anonymous()), set[tuple[str, Owner]]()),
+    ],
+    ids=["one owner", "one server", "one owner on every server", "everything", "no such server", "nobody"],
+)
+def test_a_scope_covers_what_it_says_and_nothing_else(scope: Scope, covered: set[tuple[str, Owner]]) -> None:
+    every = [(namespace, owner) for namespace in ("reports", "builds") for owner in (ALICE, BOB)]
+    assert {(namespace, owner) for namespace, owner in every if scope.covers(namespace, owner)} == covered
+
+
+@given(OWNERS, OWNERS)
+def test_an_owners_scope_covers_another_only_if_they_are_one(one: Owner, other: Owner) -> None:
+    assert Scope.of("reports", one).covers("reports", other) == (one == other)

@@ -1,0 +1,111 @@
+"""Payloads: JSON in, the same JSON out, and nothing else in."""
+
+from collections.abc import Callable
+from math import inf, nan
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raincheck.core.payload import SEAL, Json, Payload, check_size, decode, encode
+from raincheck.errors import NotJson, PayloadSealed, TooLarge
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+VALUES: st.SearchStrategy[Json] = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXT, inner, max_size=5)
+)
+
+
+@given(VALUES)
+def test_what_goes_in_comes_out(value: Json) -> None:
+    decoded = decode(encode(value))
+    assert decoded == value
+    assert repr(decoded) == repr(value), "1, 1.0, True and -0.0 are told apart"
+
+
+@given(VALUES)
+def test_json_never_looks_sealed(value: Json) -> None:
+    assert SEAL not in encode(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "\x01", "\x01\x00", "\0", "\ufeff", "é", "😀", "\u2028", {"\x01": "\x01"}, [], {}, 0, -0.0, None, 2**70],
+    ids=repr,
+)
+def test_odd_values_go_through_unharmed(value: Json) -> None:
+    payload = encode(value)
+    assert not payload.startswith(SEAL)
+    assert decode(payload) == value
+
+
+def test_a_payload_is_compact_and_in_plain_utf_8() -> None:
+    assert encode({"name": "é", "rows": [1, 2]}) == '{"name":"é","rows":[1,2]}'.encode()
+
+
+def _deep(depth: int) -> Json:
+    value: Json = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def _circle() -> Json:
+    circle: list[Json] = []
+    circle.append(circle)
+    return circle
+
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "NaN": lambda: nan,
+    "infinity": lambda: [inf],
+    "minus infinity": lambda: {"rate": -inf},
+    "bytes": lambda: b"report",
+    "bytes deep inside": lambda: {"rows": [{"raw": b""}]},
+    "a key that is no text": lambda: {b"raw": 1},
+    "a key that is NaN": lambda: {nan: 1},
+    "a set": lambda: {1, 2},
+    "an object": object,
+    "a lone surrogate": lambda: "\ud800",
+    "a lone surrogate in a key": lambda: {"\udfff": 1},
+    "recursion without end": lambda: _deep(100_000),
+    "a circle": _circle,
+    "a number of more digits than Python writes": lambda: 10**5_000,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_json_can_not_carry_is_refused_and_named(name: str) -> None:
+    value = cast("Json", REFUSED[name]())
+    with pytest.raises(NotJson, match="the result can't be written as JSON: ") as refused:
+        encode(value, what="the result")
+    assert refused.value.__cause__ is not None
+
+
+def test_whatever_was_taken_however_deep_can_be_read_again() -> None:
+    for depth in range(850, 1_000):
+        try:
+            payload = encode(_deep(depth))
+        except NotJson:
+            return
+        decode(payload)
+
+
+def test_a_sealed_payload_is_not_read_without_its_key() -> None:
+    with pytest.raises(PayloadSealed, match="open the store with the key that sealed it"):
+        decode(Payload(SEAL + b"anything"))
+
+
+def test_a_payload_at_its_bound_is_taken_and_one_byte_more_is_not() -> None:
+    check_size(None, 0, what="arguments")
+    check_size(Payload(b"12345"), 5, what="arguments")
+    with pytest.raises(TooLarge, match="arguments has 6 bytes, and 5 are allowed") as too_large:
+        check_size(Payload(b"123456"), 5, what="arguments")
+    assert (too_large.value.what, too_large.value.size, too_large.value.limit) == ("arguments", 6, 5)
+
+
+def test_a_bound_counts_bytes_and_not_characters() -> None:
+    with pytest.raises(TooLarge):
+        check_size(encode("éé"), 5, what="arguments")

@@ -1,0 +1,109 @@
+"""How long a task stays, and that what is promised is never less than it may run."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from story import CLAIM, START, after, at, change, created
+
+from raincheck.core.commands import Complete, Expire
+from raincheck.core.payload import encode
+from raincheck.core.retention import LONGEST_KEEP, Retention, clamp_ttl
+from raincheck.errors import ConfigurationError
+
+ZERO = timedelta(0)
+KEEPS = st.timedeltas(ZERO, LONGEST_KEEP)
+RETENTIONS = st.builds(Retention, KEEPS, st.none() | KEEPS)
+MONTH = timedelta(days=31, microseconds=1)
+"""More than 2**31 milliseconds, which is where others overflow."""
+
+
+@given(RETENTIONS, KEEPS)
+def test_a_task_stays_for_its_keep_and_at_least_for_its_ttl(retention: Retention, ran_for: timedelta) -> None:
+    expires_at = retention.expires_at(START, START + ran_for)
+    assert expires_at >= START + ran_for + retention.keep
+    assert expires_at >= START + (retention.ttl or ZERO)
+    assert expires_at in (START + ran_for + retention.keep, START + (retention.ttl or ZERO))
+
+
+@given(RETENTIONS, KEEPS)
+def test_what_is_promised_is_never_less_than_the_task_may_run_and_be_kept(
+    retention: Retention, until_deadline: timedelta
+) -> None:
+    promised = retention.promised_ttl(START, START + until_deadline)
+    assert promised is not None
+    assert promised >= until_deadline + retention.keep
+    assert promised >= (retention.ttl or ZERO)
+
+
+@given(RETENTIONS)
+def test_nothing_is_promised_where_nothing_bounds_the_task(retention: Retention) -> None:
+    assert retention.promised_ttl(START, None) is None
+
+
+@given(RETENTIONS, KEEPS, st.floats(0.0, 1.0))
+def test_a_task_that_ends_early_still_stays_as_long_as_its_ttl_promised(
+    retention: Retention, until_deadline: timedelta, part: float
+) -> None:
+    early, late = (retention.expires_at(START, START + until_deadline * share) for share in (part, 1.0))
+    assert START + (retention.ttl or ZERO) <= early <= late
+
+
+def test_durations_beyond_25_days_are_exact() -> None:
+    retention = Retention(keep=MONTH, ttl=MONTH * 2)
+    assert retention.expires_at(START, START) == START + MONTH * 2
+    assert retention.expires_at(START, START + MONTH * 3) == START + MONTH * 4
+    assert retention.promised_ttl(START, START + MONTH * 3) == MONTH * 4
+    assert clamp_ttl(MONTH, MONTH * 2) == MONTH
+    assert clamp_ttl(LONGEST_KEEP, LONGEST_KEEP) == LONGEST_KEEP
+
+
+def test_a_live_task_promises_its_deadline_and_keep_and_an_ended_one_what_it_gets() -> None:
+    task = created(deadline_at=at(600), retention=Retention(keep=timedelta(seconds=60)))
+    assert task.ttl == timedelta(seconds=660)
+    running = after(task, CLAIM)
+    assert running.ttl == timedelta(seconds=660)
+    assert change(running, Complete(1, encode("report")), 40).after.ttl == timedelta(seconds=100)
+    assert change(running, Expire(), 630).after.ttl == timedelta(seconds=690)
+    assert created().ttl is None
+
+
+def test_a_task_whose_deadline_is_the_end_of_time_still_has_a_ttl() -> None:
+    task = created(deadline_at=datetime.max.replace(tzinfo=UTC))
+    assert task.ttl is None or task.ttl > timedelta(days=365)
+
+
+@given(st.timedeltas(), KEEPS)
+@example(timedelta.max, LONGEST_KEEP)
+@example(timedelta.min, LONGEST_KEEP)
+@example(timedelta(microseconds=-1), ZERO)
+def test_a_requested_ttl_is_brought_within_bounds(requested: timedelta, maximum: timedelta) -> None:
+    clamped = clamp_ttl(requested, maximum)
+    assert clamped is not None
+    assert ZERO <= clamped <= maximum
+    assert clamped == requested or not ZERO <= requested <= maximum
+    Retention(ttl=clamped)
+
+
+def test_a_ttl_that_nobody_asked_for_stays_unasked() -> None:
+    assert clamp_ttl(None, LONGEST_KEEP) is None
+
+
+BAD = [timedelta(microseconds=-1), timedelta.min, LONGEST_KEEP + timedelta(microseconds=1), timedelta.max]
+
+
+@pytest.mark.parametrize("name", ["keep", "ttl"])
+@pytest.mark.parametrize("value", BAD, ids=str)
+def test_a_retention_that_can_not_be_kept_is_refused_when_it_is_made(name: str, value: timedelta) -> None:
+    fields: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=f"retention {name} must be between 0 and 3650 days"):
+        Retention(**fields)
+
+
+@pytest.mark.parametrize("name", ["keep", "ttl"])
+def test_a_retention_at_the_edge_of_its_bounds_is_taken(name: str) -> None:
+    for value in (ZERO, LONGEST_KEEP):
+        fields: dict[str, Any] = {name: value}
+        assert getattr(Retention(**fields), name) == value

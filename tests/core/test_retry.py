@@ -1,0 +1,128 @@
+"""Waits between attempts: within bounds, growing, and without overflow."""
+
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from raincheck.core.retry import DEFAULT_RETRY, LONGEST_WAIT, OnInterrupt, RetryPolicy
+from raincheck.errors import ConfigurationError
+
+ZERO = timedelta(0)
+WAITS = st.timedeltas(ZERO, LONGEST_WAIT)
+CHANCES = st.floats(0.0, 1.0)
+
+
+@st.composite
+def policies(draw: st.DrawFn, jitter: st.SearchStrategy[float] = CHANCES) -> RetryPolicy:
+    first, most = sorted([draw(WAITS), draw(WAITS)])
+    return RetryPolicy(
+        attempts=draw(st.integers(1, 10**7)),
+        first=first,
+        factor=draw(st.floats(1.0, 1_000.0)),
+        most=most,
+        jitter=draw(jitter),
+    )
+
+
+@given(policies(), st.integers(1, 2_000), CHANCES)
+@example(RetryPolicy(first=LONGEST_WAIT, most=LONGEST_WAIT, factor=1_000.0), 2_000, 1.0)
+@example(RetryPolicy(first=ZERO, most=ZERO), 1, 0.0)
+@example(RetryPolicy(jitter=1.0), 3, 1.0)
+def test_a_wait_is_never_negative_and_never_longer_than_the_most(
+    policy: RetryPolicy, failures: int, chance: float
+) -> None:
+    assert ZERO <= policy.wait(failures, chance) <= policy.most
+
+
+@given(policies(jitter=st.just(0.0)), st.integers(1, 200), CHANCES)
+def test_without_jitter_a_wait_is_never_shorter_than_the_one_before(
+    policy: RetryPolicy, failures: int, chance: float
+) -> None:
+    waits = [policy.wait(number, chance) for number in (failures, failures + 1)]
+    assert policy.first <= waits[0] <= waits[1]
+
+
+@given(policies(), st.integers(1, 200), CHANCES, CHANCES)
+def test_more_chance_is_less_wait_down_to_the_part_that_is_certain(
+    policy: RetryPolicy, failures: int, one: float, other: float
+) -> None:
+    less, more = sorted([one, other])
+    full = policy.wait(failures, 0.0)
+    assert policy.wait(failures, more) <= policy.wait(failures, less) <= full
+    assert policy.wait(failures, 1.0) == full * (1.0 - policy.jitter)
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 2), (2, 6), (3, 18), (4, 54), (5, 60), (6, 60), (1_000, 60)])
+def test_a_wait_grows_by_its_factor_up_to_the_most(failures: int, seconds: int) -> None:
+    policy = RetryPolicy(first=timedelta(seconds=2), factor=3.0, most=timedelta(minutes=1), jitter=0.0)
+    assert policy.wait(failures, 0.7) == timedelta(seconds=seconds)
+
+
+def test_half_of_a_jittered_wait_is_left_to_chance() -> None:
+    policy = RetryPolicy(first=timedelta(seconds=8), jitter=0.5)
+    assert [policy.wait(1, chance).total_seconds() for chance in (0.0, 0.5, 1.0)] == [8.0, 6.0, 4.0]
+
+
+@pytest.mark.parametrize("factor", [2.0, 1_000.0, 1.0])
+def test_a_million_failures_overflow_nothing(factor: float) -> None:
+    # At a factor of 1 the wait never reaches the most, so this walks the whole million: about 0.4 s, once.
+    policy = RetryPolicy(attempts=10**7, factor=factor, jitter=0.0)
+    assert policy.wait(10**6, 0.0) == (policy.first if factor == 1.0 else policy.most)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"attempts": 0}, "at least one attempt, not 0"),
+    ({"attempts": -1}, "at least one attempt, not -1"),
+    ({"first": timedelta(microseconds=-1)}, "0 <= first <= most"),
+    ({"first": timedelta(minutes=6)}, "0 <= first <= most"),
+    ({"most": LONGEST_WAIT + timedelta(microseconds=1)}, "<= 365 days"),
+    ({"most": timedelta.max}, "<= 365 days"),
+    ({"factor": 0.999}, "factor must be between 1 and 1000, not 0.999"),
+    ({"factor": 1_000.1}, "factor must be between 1 and 1000"),
+    ({"factor": nan}, "factor must be between 1 and 1000, not nan"),
+    ({"factor": inf}, "factor must be between 1 and 1000, not inf"),
+    ({"factor": -inf}, "factor must be between 1 and 1000"),
+    ({"jitter": -0.1}, "jitter must be between 0 and 1, not -0.1"),
+    ({"jitter": 1.1}, "jitter must be between 0 and 1"),
+    ({"jitter": nan}, "jitter must be between 0 and 1, not nan"),
+    ({"jitter": inf}, "jitter must be between 0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[str(fields) for fields, _ in BAD])
+def test_a_policy_that_can_not_work_is_refused_when_it_is_made(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        RetryPolicy(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attempts": 1},
+        {"first": ZERO, "most": ZERO},
+        {"first": LONGEST_WAIT, "most": LONGEST_WAIT},
+        {"factor": 1.0},
+        {"factor": 1_000.0},
+        {"jitter": 0.0},
+        {"jitter": 1.0},
+    ],
+    ids=str,
+)
+def test_a_policy_at_the_edge_of_its_bounds_is_taken(fields: dict[str, Any]) -> None:
+    policy = RetryPolicy(**fields)
+    assert ZERO <= policy.wait(3, 0.5) <= policy.most
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_another_attempt_is_allowed_until_so_many_have_gone_wrong(attempts: int) -> None:
+    policy = RetryPolicy(attempts=attempts)
+    assert [policy.may_retry(failures) for failures in (attempts - 1, attempts, attempts + 1)] == [True, False, False]
+
+
+def test_by_default_an_interrupted_task_goes_on() -> None:
+    assert DEFAULT_RETRY.on_interrupt is OnInterrupt.RETRY
+    assert DEFAULT_RETRY.attempts == 3

@@ -1,0 +1,217 @@
+"""Feeds: hints in order, merged, bounded, and over when the store is closed."""
+
+import anyio
+import pytest
+
+from raincheck.core.records import TaskId
+from raincheck.stores.feed import ANYTHING, LIMIT, Feed, Feeds, Hint
+
+pytestmark = pytest.mark.anyio
+
+
+def _hint(*names: str) -> Hint:
+    return frozenset(TaskId(name) for name in names)
+
+
+def _ids(*names: str) -> list[TaskId]:
+    return [TaskId(name) for name in names]
+
+
+async def _next(feed: Feed) -> Hint:
+    with anyio.fail_after(5):
+        return await anext(feed)
+
+
+async def _is_waiting(feed: Feed) -> bool:
+    """Nothing comes, and the feed has not ended."""
+    with anyio.move_on_after(0) as scope:
+        await anext(feed)
+    return scope.cancelled_caught
+
+
+async def _rest(feed: Feed) -> list[Hint]:
+    with anyio.fail_after(5):
+        return [hint async for hint in feed]
+
+
+async def test_hints_come_in_the_order_of_what_happened() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        for name in "abc":
+            feeds.publish(_ids(name))
+            assert await _next(feed) == _hint(name)
+        assert await _is_waiting(feed)
+
+
+async def test_what_happens_before_the_reader_looks_is_one_hint() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.publish(_ids("a", "b"))
+        feeds.publish(_ids("b", "c"))
+        assert await _next(feed) == _hint("a", "b", "c")
+        assert await _is_waiting(feed)
+
+
+async def test_a_reader_who_waits_is_woken() -> None:
+    feeds, found = Feeds(), list[Hint]()
+    with feeds.listen() as feed:
+
+        async def read() -> None:
+            found.append(await _next(feed))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            assert not found
+            feeds.publish(_ids("a"))
+    assert found == [_hint("a")]
+
+
+async def test_every_listener_hears_of_everything() -> None:
+    feeds = Feeds()
+    with feeds.listen() as one, feeds.listen() as other:
+        feeds.publish(_ids("a"))
+        assert await _next(one) == _hint("a")
+        feeds.publish(_ids("b"))
+        assert await _next(one) == _hint("b")
+        assert await _next(other) == _hint("a", "b")
+
+
+async def test_a_listener_hears_only_of_what_comes_after_it() -> None:
+    feeds = Feeds()
+    feeds.publish(_ids("a"))
+    feeds.publish_anything()
+    with feeds.listen() as feed:
+        assert await _is_waiting(feed)
+        feeds.publish(_ids("b"))
+        assert await _next(feed) == _hint("b")
+
+
+async def test_publishing_nothing_tells_nobody() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.publish([])
+        feeds.publish(task_id for task_id in _ids())
+        assert await _is_waiting(feed)
+
+
+async def test_anything_is_told_as_an_empty_hint() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.publish_anything()
+        feeds.publish_anything()
+        assert await _next(feed) == ANYTHING == frozenset()
+        assert await _is_waiting(feed)
+
+
+async def test_anything_goes_before_what_can_be_named_and_loses_none_of_it() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.publish(_ids("a"))
+        feeds.publish_anything()
+        feeds.publish(_ids("b"))
+        assert await _next(feed) == ANYTHING
+        assert await _next(feed) == _hint("a", "b")
+        assert await _is_waiting(feed)
+
+
+async def test_as_many_as_the_limit_are_named() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.publish(_ids(*(str(number) for number in range(LIMIT - 1))))
+        feeds.publish(_ids("last"))
+        assert len(await _next(feed)) == LIMIT
+
+
+async def test_more_than_the_limit_are_no_longer_named() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.publish(_ids(*(str(number) for number in range(LIMIT))))
+        feeds.publish(_ids("one more"))
+        assert await _next(feed) == ANYTHING
+        assert await _is_waiting(feed)
+        feeds.publish(_ids("a"))
+        assert await _next(feed) == _hint("a")
+
+
+async def test_a_single_hint_beyond_the_limit_is_no_longer_named() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.publish(_ids(*(str(number) for number in range(LIMIT + 1))))
+        assert await _next(feed) == ANYTHING
+        assert await _is_waiting(feed)
+
+
+async def test_a_reader_who_never_looks_costs_a_bounded_set() -> None:
+    feed = Feed()
+    for number in range(LIMIT * 3):
+        feed.publish(_hint(str(number)))
+    feed.close()
+    hints = await _rest(feed)
+    assert hints[0] == ANYTHING
+    assert sum(len(hint) for hint in hints) <= LIMIT
+
+
+async def test_a_feed_ends_when_the_store_is_closed() -> None:
+    feeds = Feeds()
+    with feeds.listen() as one, feeds.listen() as other:
+        feeds.close()
+        assert await _rest(one) == []
+        assert await _rest(other) == []
+
+
+async def test_what_is_pending_is_delivered_before_the_end() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.publish(_ids("a"))
+        feeds.publish_anything()
+        feeds.close()
+        assert await _rest(feed) == [ANYTHING, _hint("a")]
+        assert await _rest(feed) == [], "an end stays an end"
+
+
+async def test_a_reader_who_waits_is_let_go_at_the_end() -> None:
+    feeds, ended = Feeds(), list[list[Hint]]()
+    with feeds.listen() as feed:
+
+        async def read() -> None:
+            ended.append(await _rest(feed))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            feeds.close()
+    assert ended == [[]]
+
+
+async def test_closing_twice_is_fine() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.close()
+        feeds.close()
+        assert await _rest(feed) == []
+
+
+async def test_a_listener_who_left_is_forgotten() -> None:
+    feeds = Feeds()
+    assert len(feeds) == 0
+    with feeds.listen() as feed, feeds.listen():
+        assert len(feeds) == 2
+    assert len(feeds) == 0
+    feeds.publish(_ids("a"))
+    assert await _is_waiting(feed)
+
+
+async def test_a_listener_who_left_by_an_error_is_forgotten() -> None:
+    feeds = Feeds()
+    with pytest.raises(ZeroDivisionError), feeds.listen():
+        raise ZeroDivisionError
+    assert len(feeds) == 0
+
+
+async def test_a_reader_who_gives_up_misses_nothing_when_it_comes_back() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        assert await _is_waiting(feed)
+        feeds.publish(_ids("a"))
+        assert await _next(feed) == _hint("a")

@@ -1,0 +1,60 @@
+"""The public names are there, and importing raincheck costs little."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import raincheck
+
+MODULES = [
+    "raincheck",
+    *sorted(module.name for module in pkgutil.walk_packages(raincheck.__path__, "raincheck.")),
+]
+
+
+def _names(module: str) -> list[str]:
+    return list(getattr(importlib.import_module(module), "__all__", []))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_can_be_imported_and_has_what_it_says(module: str) -> None:
+    names = _names(module)
+    assert len(names) == len(set(names))
+    for name in names:
+        assert hasattr(importlib.import_module(module), name), f"{module}.__all__ names {name}"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if _names(module)])
+def test_the_public_names_are_sorted_and_can_be_imported_with_a_star(module: str) -> None:
+    names = _names(module)
+    # As ruff sorts them: constants, classes, the rest.
+    assert names == sorted(names, key=lambda name: (not name.isupper(), not name[:1].isupper(), name))
+    found: dict[str, object] = {}
+    exec(f"from {module} import *", found)  # noqa: S102 - what the test is about
+    assert set(names) <= set(found)
+
+
+def test_what_a_user_starts_with_is_in_the_front() -> None:
+    assert raincheck.__all__ == sorted(raincheck.__all__)
+    assert {"RaincheckError", "open_store"} <= set(raincheck.__all__)
+
+
+def _imported_by(statement: str) -> set[str]:
+    script = f"import sys; {statement}; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
+
+
+HEAVY = {"anyio", "fastmcp", "hypothesis", "jinja2", "mcp", "procrastinate", "psycopg", "pydantic", "pytest", "sqlite3"}
+
+
+def test_importing_raincheck_imports_nothing_heavy() -> None:
+    assert not _imported_by("import raincheck") & HEAVY
+
+
+def test_importing_a_part_imports_no_more_than_it_needs() -> None:
+    for module in ("raincheck.core.decide", "raincheck.stores.interface", "raincheck.stores.memory"):
+        assert not _imported_by(f"import {module}") & HEAVY
