@@ -44,6 +44,14 @@ async def measure(scale: Scale, folder: Path, progress: Progress) -> list[Figure
     ]
 
 
+def crowd() -> str | None:
+    """A warning, if others use this machine so much that its figures are rough."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load <= cores / 2:
+        return None
+    return f"bench: this machine is busy (load {load:.1f} on {cores} cores): expect rough figures, look at their spread"
+
+
 def machine() -> Mapping[str, object]:
     """Where it was measured: not to compare with, but to know what the ratios were made of."""
     return {
@@ -80,6 +88,8 @@ def main() -> int:
     options = parser.parse_args()
     scale = QUICK if options.quick else FULL
     progress = Progress()
+    if warning := crowd():
+        print(warning, file=sys.stderr)
     RESULTS.mkdir(exist_ok=True)
     # Beside the results and not in the system's temporary folder, which may be in memory, where syncing is free.
     with tempfile.TemporaryDirectory(prefix="run-", dir=RESULTS) as folder:

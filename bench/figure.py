@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 from typing import Literal, TypeAlias
 
 Side: TypeAlias = Literal["at least", "at most"]
@@ -38,6 +38,15 @@ class Figure:
         return median(self.measured) / median(self.against)
 
     @property
+    def spread(self) -> tuple[float, float] | None:
+        """Between what the middle half of the rounds' own ratios lies: wide on a machine that is busy with others."""
+        ratios = [one / other for one, other in zip(self.measured, self.against, strict=True)]
+        if len(ratios) < 4:
+            return None
+        low, _, high = quantiles(ratios, n=4)
+        return low, high
+
+    @property
     def is_met(self) -> bool:
         return self.bound.is_met_by(self.ratio)
 
@@ -53,6 +62,7 @@ class Figure:
             "measured": list(self.measured),
             "against": list(self.against),
             "ratio": self.ratio,
+            "spread": self.spread,
             "bound": {"side": self.bound.side, "limit": self.bound.limit},
             "met": self.is_met,
         }
@@ -60,10 +70,10 @@ class Figure:
 
 def table(figures: Sequence[Figure]) -> str:
     """The figures, one line each, for people."""
-    head = ("figure", "measured", "against", "unit", "ratio", "bound", "")
+    head = ("figure", "measured", "against", "unit", "ratio", "spread", "bound", "")
     rows = [head, *(_row(figure) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    is_text = (True, False, False, True, False, True, True)
+    is_text = (True, False, False, True, False, True, True, True)
     lines = [
         "  ".join(
             cell.ljust(width) if text else cell.rjust(width)
@@ -77,7 +87,17 @@ def table(figures: Sequence[Figure]) -> str:
 def _row(figure: Figure) -> tuple[str, ...]:
     measured, against = median(figure.measured), median(figure.against)
     ratio = f"{figure.ratio:.2f}" if figure.ratio >= 0.1 else f"{figure.ratio:.4f}"
-    return figure.name, _number(measured), _number(against), figure.unit, ratio, str(figure.bound), figure.verdict
+    spread = "" if figure.spread is None else "{:.2f}-{:.2f}".format(*figure.spread)
+    return (
+        figure.name,
+        _number(measured),
+        _number(against),
+        figure.unit,
+        ratio,
+        spread,
+        str(figure.bound),
+        figure.verdict,
+    )
 
 
 def _number(value: float) -> str:

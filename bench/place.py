@@ -14,7 +14,7 @@ from bench.work import NAMESPACE, live_once
 from raincheck.clock import SystemClock
 from raincheck.core.owner import Scope
 from raincheck.core.records import TaskId
-from raincheck.stores.interface import Position, TaskQuery
+from raincheck.stores.requests import Position, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.rows import to_moment
 

@@ -12,7 +12,8 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.records import Tool
 from raincheck.core.retention import DEFAULT_RETENTION, Retention
-from raincheck.stores.interface import ClaimRequest, Store
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import ClaimRequest
 
 NAMESPACE = "bench"
 TOOL = Tool("build_report")

@@ -7,14 +7,16 @@ from datetime import datetime
 from typing import TypeAlias
 
 from raincheck.core.change import Change, Creation
+from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.document import TaskDocument, find, insert, keep
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, View
+from raincheck.core.records import HistoryEntry, Task, TaskId
 from raincheck.errors import StoreUnavailable
-from raincheck.stores import interface as seam
+from raincheck.stores import requests as ask
 from raincheck.stores.feed import Feed, Feeds
+from raincheck.stores.interface import Capabilities
 
 Documents: TypeAlias = dict[TaskId, TaskDocument]
 
@@ -37,7 +39,7 @@ class ToyDatabase:
 
 
 class ToyStore:
-    capabilities = seam.Capabilities(durable=True, shared=True)
+    capabilities = Capabilities(durable=True, shared=True)
 
     def __init__(self, database: ToyDatabase) -> None:
         self._database, self._is_open = database, False
@@ -64,18 +66,18 @@ class ToyStore:
         return new
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        seam.ids_touched(changes)  # refuses a commit that names a task twice
+        ask.ids_touched(changes)  # refuses a commit that names a task twice
         with self._opened().transaction() as documents:
             for change in changes:
                 keep(documents, change)
 
-    async def claim(self, request: seam.ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
+    async def claim(self, request: ask.ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
         with self._opened().transaction() as documents:
             for change in request.wake(tasks_in(documents), now):
                 keep(documents, change)
             return tuple(keep(documents, change) for change in request.begin(tasks_in(documents), now))
 
-    async def extend_leases(self, held: Sequence[seam.HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
+    async def extend_leases(self, held: Sequence[ask.HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
         lost: set[TaskId] = set()
         with self._opened().transaction() as documents:
             for one in held:
@@ -87,14 +89,14 @@ class ToyStore:
         return frozenset(lost)
 
     async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
-        pruned = [task.id for task in self._tasks() if task.is_expired(now)][: seam.page_size(limit)]
+        pruned = [task.id for task in self._tasks() if task.is_expired(now)][: ask.page_size(limit)]
         with self._opened().transaction() as documents:
             for task_id in pruned:
                 del documents[task_id]
         return tuple(pruned)
 
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        return tuple(task for task in self._tasks() if task.is_overdue(now))[: seam.page_size(limit)]
+        return tuple(task for task in self._tasks() if task.is_overdue(now))[: ask.page_size(limit)]
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return self._document(task_id, scope, now).task
@@ -109,14 +111,14 @@ class ToyStore:
         return {one.name: one for one in self._document(task_id, scope, now).artifacts}.get(name)
 
     async def history(
-        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = seam.PAGE_LIMIT
+        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = ask.PAGE_LIMIT
     ) -> tuple[HistoryEntry, ...]:
-        return self._document(task_id, scope, now).history[after:][: seam.page_size(limit)]
+        return self._document(task_id, scope, now).history[after:][: ask.page_size(limit)]
 
     async def list_tasks(
-        self, query: seam.TaskQuery, *, now: datetime, after: seam.Position | None = None, limit: int = 100
-    ) -> seam.Page:
-        return seam.page_of(self._tasks(), query, now=now, after=after, limit=limit)
+        self, query: ask.TaskQuery, *, now: datetime, after: ask.Position | None = None, limit: int = 100
+    ) -> ask.Page:
+        return ask.page_of(self._tasks(), query, now=now, after=after, limit=limit)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         live = (task for task in self._tasks() if not task.is_terminal)

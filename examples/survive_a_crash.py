@@ -18,15 +18,17 @@ from pathlib import Path
 from raincheck import RaincheckError, open_store
 from raincheck.clock import SystemClock, new_task_id
 from raincheck.core.commands import AttemptCommand, Cancel, Complete, Note, Park
+from raincheck.core.content import InputKind, InputRequest, Step
 from raincheck.core.create import NewTask, create
 from raincheck.core.lifecycle import Phase, Status
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import decode, encode
-from raincheck.core.records import HistoryEntry, InputKind, InputRequest, Progress, Step, Task, TaskId, Tool
+from raincheck.core.records import HistoryEntry, Progress, Task, TaskId, Tool
 from raincheck.errors import LeaseLost
 from raincheck.stores.apply import answer, apply, sweep
-from raincheck.stores.interface import ClaimRequest, HeldAttempt, Store
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import ClaimRequest, HeldAttempt
 
 NAMESPACE = "demo"
 ALICE = Owner.token("https://issuer.example", "alice")

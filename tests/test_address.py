@@ -55,6 +55,7 @@ def test_a_drive_of_windows_is_not_a_scheme(text: str) -> None:
 def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert parse_address("~/tasks.db") == SqliteAddress(tmp_path / "tasks.db")
+    assert parse_address("sqlite:///~/tasks.db") == SqliteAddress(tmp_path / "tasks.db")
     assert parse_address("data/~/tasks.db") == SqliteAddress(Path("data/~/tasks.db"))
 
 

@@ -14,8 +14,8 @@ from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, Payload, encode
 from raincheck.core.records import TaskId, Tool
-from raincheck.core.retention import Retention
-from raincheck.core.retry import RetryPolicy
+from raincheck.core.retention import DEFAULT_RETENTION, Retention
+from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
 from raincheck.core.text import NAME_LIMIT
 from raincheck.errors import InvalidValue, TooLarge
 
@@ -27,7 +27,8 @@ def test_a_new_task_may_be_claimed_at_once() -> None:
     task = creation.task
     assert (task.phase, task.status, task.due_at) == (Phase.QUEUED, Status.WORKING, None)
     assert (task.version, task.fence, task.entries, task.failures, task.signals) == (1, 0, 1, 0, 0)
-    assert (task.created_at, task.updated_at) == (START, START)
+    assert (task.created_at, task.updated_at, task.priority) == (START, START, 0)
+    assert (task.retry, task.retention) == (DEFAULT_RETRY, DEFAULT_RETENTION)
     assert (task.attempt, task.finished_at, task.expires_at, task.pausing) == (None, None, None, False)
 
 

@@ -1,5 +1,6 @@
 """Payloads: JSON in, the same JSON out, and nothing else in."""
 
+import tracemalloc
 from collections.abc import Callable
 from math import inf, nan
 from typing import cast
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raincheck.core.payload import SEAL, Json, Payload, check_size, decode, encode
+from raincheck.core.payload import DEPTH_LIMIT, SEAL, Json, Payload, check_size, decode, encode
 from raincheck.errors import NotJson, PayloadSealed, TooLarge
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -91,6 +92,52 @@ def test_whatever_was_taken_however_deep_can_be_read_again() -> None:
         except NotJson:
             return
         decode(payload)
+
+
+def _in_list(value: Json) -> Json:
+    return [value]
+
+
+def _in_object(value: Json) -> Json:
+    return {"[": value}
+
+
+@pytest.mark.parametrize("wrap", [_in_list, _in_object])
+def test_a_value_may_be_nested_up_to_its_bound(wrap: Callable[[Json], Json]) -> None:
+    value: Json = "]}"
+    for _ in range(DEPTH_LIMIT):
+        value = wrap(value)
+    assert decode(encode(value)) == value
+    with pytest.raises(NotJson, match="nested deeper than 200 levels"):
+        encode(wrap(value))
+
+
+def test_what_is_wide_is_not_deep() -> None:
+    wide: Json = [[{"rows": [[], {}]}] for _ in range(DEPTH_LIMIT)]
+    assert decode(encode(wide)) == wide
+
+
+@pytest.mark.parametrize("text", ["[", "]", "{[", '"[', '\\"[', "\\[", '\\\\"{', "[\n", "]}"], ids=repr)
+def test_brackets_in_a_text_nest_nothing(text: str) -> None:
+    many: Json = {text: [text * (DEPTH_LIMIT + 1), text]}
+    assert decode(encode(many)) == many
+    # Nor do they close anything.
+    deep = _deep(DEPTH_LIMIT)
+    with pytest.raises(NotJson):
+        encode([text, deep, text])
+    with pytest.raises(NotJson):
+        encode({text: deep})
+
+
+def test_writing_a_large_text_takes_memory_in_proportion() -> None:
+    text = '[\\"' * 1_000_000
+    tracemalloc.start()
+    try:
+        encode(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * len(text)
 
 
 def test_a_sealed_payload_is_not_read_without_its_key() -> None:

@@ -10,7 +10,7 @@ from story import CLAIM, START, after, at, change, created
 
 from raincheck.core.commands import Complete, Expire
 from raincheck.core.payload import encode
-from raincheck.core.retention import LONGEST_KEEP, Retention, clamp_ttl
+from raincheck.core.retention import DEFAULT_RETENTION, LONGEST_KEEP, Retention, clamp_ttl
 from raincheck.errors import ConfigurationError
 
 ZERO = timedelta(0)
@@ -85,6 +85,17 @@ def test_a_requested_ttl_is_brought_within_bounds(requested: timedelta, maximum:
     assert ZERO <= clamped <= maximum
     assert clamped == requested or not ZERO <= requested <= maximum
     Retention(ttl=clamped)
+
+
+@pytest.mark.parametrize(
+    ("requested", "given"), [(-9, 0), (0, 0), (1, 1), (59, 59), (60, 60), (61, 60), (10**9, 60)], ids=str
+)
+def test_a_requested_ttl_is_given_up_to_the_maximum(requested: int, given: int) -> None:
+    assert clamp_ttl(timedelta(seconds=requested), timedelta(seconds=60)) == timedelta(seconds=given)
+
+
+def test_by_default_a_task_stays_for_a_day_and_nothing_is_promised() -> None:
+    assert Retention() == DEFAULT_RETENTION == Retention(keep=timedelta(hours=24), ttl=None)
 
 
 def test_a_ttl_that_nobody_asked_for_stays_unasked() -> None:

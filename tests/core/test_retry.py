@@ -123,6 +123,8 @@ def test_another_attempt_is_allowed_until_so_many_have_gone_wrong(attempts: int)
     assert [policy.may_retry(failures) for failures in (attempts - 1, attempts, attempts + 1)] == [True, False, False]
 
 
-def test_by_default_an_interrupted_task_goes_on() -> None:
-    assert DEFAULT_RETRY.on_interrupt is OnInterrupt.RETRY
-    assert DEFAULT_RETRY.attempts == 3
+def test_by_default_there_are_three_attempts_with_growing_waits_and_an_interrupted_task_goes_on() -> None:
+    assert RetryPolicy() == DEFAULT_RETRY
+    assert (DEFAULT_RETRY.attempts, DEFAULT_RETRY.on_interrupt) == (3, OnInterrupt.RETRY)
+    assert [DEFAULT_RETRY.wait(failures, 0.0).total_seconds() for failures in (1, 2, 3, 99)] == [1, 2, 4, 300]
+    assert DEFAULT_RETRY.wait(1, 1.0).total_seconds() == 0.5

@@ -10,14 +10,16 @@ from pathlib import Path
 
 from raincheck.clock import SystemClock, new_task_id
 from raincheck.core.commands import Complete, Note
+from raincheck.core.content import Step
 from raincheck.core.create import NewTask, create
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
-from raincheck.core.records import Step, Tool
+from raincheck.core.records import Tool
 from raincheck.errors import LeaseLost
 from raincheck.stores.apply import apply
-from raincheck.stores.interface import ClaimRequest, Store
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import ClaimRequest
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing.scene import EVERYTHING
 

@@ -11,11 +11,13 @@ import pytest
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Answer, Cancel, Command, Complete, Note
+from raincheck.core.content import Artifact
 from raincheck.core.decide import decide
 from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
-from raincheck.core.records import Artifact, Task, TaskId
-from raincheck.stores.interface import HeldAttempt, Store, TaskQuery
+from raincheck.core.records import Task, TaskId
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import HeldAttempt, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import CrashPlan, FakeClock, Scene, check_invariants, enumerate_crashes
 from raincheck.testing.invariants import BEGINNING

@@ -13,7 +13,8 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, Tool
 from raincheck.stores.apply import apply, sweep
-from raincheck.stores.interface import ClaimRequest, Store, TaskQuery
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import ClaimRequest, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import check_invariants
 from raincheck.testing.scene import EVERYTHING

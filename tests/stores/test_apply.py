@@ -16,8 +16,8 @@ from raincheck.core.retention import Retention
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import IllegalTransition, LeaseLost, StoreUnavailable, TaskNotFound, TooLarge
 from raincheck.stores.apply import answer, apply, sweep
-from raincheck.stores.interface import HeldAttempt
 from raincheck.stores.memory import MemoryStore
+from raincheck.stores.requests import HeldAttempt
 from raincheck.testing import FakeClock, Scene, check_invariants
 from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE
 

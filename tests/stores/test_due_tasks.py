@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.stores.interface import DUE_LIMIT, Store
+from raincheck.stores.interface import Store
 from raincheck.stores.memory import MemoryStore
+from raincheck.stores.requests import DUE_LIMIT
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import FakeClock, Scene
 from raincheck.testing.scene import EVERYTHING

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from raincheck.core.content import Artifact, InputRequest, Step
 from raincheck.core.payload import Payload
-from raincheck.core.records import Artifact, HistoryEntry, InputRequest, Step, Task
+from raincheck.core.records import HistoryEntry, Task
 
 
 @dataclass(frozen=True, slots=True)

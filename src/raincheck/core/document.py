@@ -11,19 +11,10 @@ from datetime import datetime
 from typing import Self
 
 from raincheck.core.change import Change, Creation
+from raincheck.core.content import Artifact, InputRequest, Journal, Step, View
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Payload
-from raincheck.core.records import (
-    Artifact,
-    HistoryEntry,
-    InputRequest,
-    Journal,
-    Lease,
-    Step,
-    Task,
-    TaskId,
-    View,
-)
+from raincheck.core.records import HistoryEntry, Lease, Task, TaskId
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange, TaskNotFound
 
 

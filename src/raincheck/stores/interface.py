@@ -22,29 +22,20 @@ Four rules hold for every method:
 - **Honest.** What the driver raises arrives as a `StoreError`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Protocol, Self
+from datetime import datetime
+from typing import Protocol
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.commands import Claim, Command, Due
-from raincheck.core.decide import decide
+from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
-from raincheck.core.text import check_name
-from raincheck.errors import InvalidValue
+from raincheck.core.records import HistoryEntry, Task, TaskId
 from raincheck.stores.feed import Feed
-
-PAGE_LIMIT = 1_000
-
-LONGEST_LEASE = timedelta(days=1)
-
-DUE_LIMIT = 1_000
-"""How many parked tasks a claim lets through to the queue at most, so that no claim takes long."""
+from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,124 +46,6 @@ class Capabilities:
     """What was committed is there when the store is opened again."""
     shared: bool
     """Several handles, in this process or others, may use the same data at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """Which tasks a worker can take, how many, and for how long."""
-
-    namespace: str
-    tools: frozenset[Tool]
-    holder: str
-    lease_for: timedelta
-    limit: int
-
-    def __post_init__(self) -> None:
-        check_name(self.holder, what="a worker's name")
-        if not 1 <= self.limit <= PAGE_LIMIT:
-            raise InvalidValue(f"a claim takes from 1 to {PAGE_LIMIT} tasks, not {self.limit}")
-        if not timedelta(0) < self.lease_for <= LONGEST_LEASE:
-            raise InvalidValue(f"a lease must be for more than 0 and at most {LONGEST_LEASE}, not {self.lease_for}")
-
-    def can_run(self, task: Task) -> bool:
-        return task.namespace == self.namespace and task.tool in self.tools
-
-    def wake(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
-        """What takes those of the tasks to the queue whose moment has come, the first to be due first."""
-        parked = [task for task in tasks if task.phase is Phase.PARKED and self.can_run(task)]
-        due = sorted((task.due_at, task.id, task) for task in parked if task.due_at is not None and task.due_at <= now)
-        return _decide_each([task for *_, task in due[:DUE_LIMIT]], Due(), now)
-
-    def begin(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
-        """What begins attempts on those of the tasks whose turn it is."""
-        queued = [task for task in tasks if task.phase is Phase.QUEUED and self.can_run(task)]
-        queued.sort(key=lambda task: (-task.priority, task.created_at, task.id))
-        return _decide_each(queued[: self.limit], Claim(self.holder, self.lease_for), now)
-
-
-def _decide_each(tasks: Iterable[Task], command: Command, now: datetime) -> list[Change]:
-    return [change for task in tasks if (change := decide(task, command, now)) is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldAttempt:
-    """An attempt that somebody believes to hold."""
-
-    task_id: TaskId
-    fence: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaskQuery:
-    """Which tasks to list. What is None does not narrow."""
-
-    scope: Scope
-    parent_id: TaskId | None = None
-    tool: str | None = None
-    phases: frozenset[Phase] | None = None
-
-    def matches(self, task: Task, now: datetime) -> bool:
-        return (
-            self.scope.covers(task.namespace, task.owner)
-            and not task.is_expired(now)
-            and self.parent_id in (None, task.parent_id)
-            and self.tool in (None, task.tool.name)
-            and (self.phases is None or task.phase in self.phases)
-        )
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
-    """A place in a list: just past this task. It never moves, whatever else is created, ends or is pruned."""
-
-    created_at: datetime
-    task_id: TaskId
-
-    @classmethod
-    def of(cls, task: Task) -> Self:
-        return cls(task.created_at, task.id)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Part of a list, and where the next part begins; None at the end."""
-
-    tasks: tuple[Task, ...]
-    next: Position | None
-
-    @classmethod
-    def of(cls, found: Sequence[Task], limit: int) -> Self:
-        """The page that begins with `found`, which must have one task more than the page if there are more."""
-        shown = tuple(found[:limit])
-        return cls(shown, Position.of(shown[-1]) if len(found) > limit else None)
-
-
-def page_size(limit: int) -> int:
-    """A limit within bounds."""
-    return max(1, min(limit, PAGE_LIMIT))
-
-
-def ids_touched(changes: Sequence[Change]) -> list[TaskId]:
-    """The tasks that a commit is about, changed and spawned.
-
-    Raises:
-        InvalidValue: one of them occurs twice, so that it would not be clear what holds.
-    """
-    spawned = (creation.task.id for change in changes for creation in change.spawned)
-    ids = [*(change.before.id for change in changes), *spawned]
-    if len(set(ids)) < len(ids):
-        raise InvalidValue(f"a commit may name a task only once, not {sorted(ids)}")
-    return ids
-
-
-def page_of(tasks: Iterable[Task], query: TaskQuery, *, now: datetime, after: Position | None, limit: int) -> Page:
-    """The page that is asked for, out of all tasks."""
-    found = [
-        task
-        for task in tasks
-        if query.scope.may_list and query.matches(task, now) and (after is None or Position.of(task) < after)
-    ]
-    return Page.of(sorted(found, key=Position.of, reverse=True), page_size(limit))
 
 
 class Store(Protocol):

@@ -13,16 +13,11 @@ stops everything (cancel, pause) is rare.
     TestMyMachine = MyMachine.TestCase
 """
 
-import asyncio
-import shutil
-import tempfile
-from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from raincheck.core.commands import (
     Cancel,
@@ -38,20 +33,16 @@ from raincheck.core.commands import (
     Signal,
     Yield,
 )
-from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
 from raincheck.core.records import Progress, Task, TaskId
 from raincheck.core.retention import Retention
 from raincheck.core.retry import RetryPolicy
-from raincheck.errors import RaincheckError, StaleChange
-from raincheck.stores.apply import answer, apply, sweep
-from raincheck.stores.interface import HeldAttempt, Store, TaskQuery
-from raincheck.stores.memory import MemoryStore
-from raincheck.testing.clock import FakeClock
-from raincheck.testing.invariants import check_invariants
-from raincheck.testing.scene import ALICE, BOB, EVERYTHING, Scene
+from raincheck.stores.apply import answer, sweep
+from raincheck.stores.interface import Store
+from raincheck.testing.scene import EVERYTHING, Scene
+from raincheck.testing.side_by_side import SideBySide
 
 T = TypeVar("T")
 
@@ -62,103 +53,8 @@ MOST_LIVE = 4
 RARELY = st.integers(0, 7).map(lambda number: number == 0)
 
 
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(SideBySide):
     """Subclass it and say how to make a store."""
-
-    def make_store(self, folder: Path) -> Store:
-        """A store, not opened yet, that keeps its data (if it has any) in this empty folder."""
-        raise NotImplementedError
-
-    def __init__(self) -> None:
-        super().__init__()
-        # One plain loop for all: starting a runner for each rule costs more than the rules.
-        self.loop = asyncio.new_event_loop()
-        self.folder = Path(tempfile.mkdtemp(prefix="raincheck-machine-"))
-        self.clock = FakeClock()
-        self.model, self.store = MemoryStore(), self.make_store(self.folder)
-        self.loop.run_until_complete(self.model.open())
-        self.loop.run_until_complete(self.store.open())
-        self.scene = Scene(self.model, self.clock)
-        self.ids: list[TaskId] = []
-        self.hands: list[Task] = []
-        self.ended: dict[TaskId, Task] = {}
-        self.keys = 0
-
-    def teardown(self) -> None:
-        try:
-            self.loop.run_until_complete(check_invariants(self.store, self.ended))
-            self.compare_everything()
-        finally:
-            self.loop.run_until_complete(self.store.close())
-            self.loop.close()
-            shutil.rmtree(self.folder)
-
-    # What is done to both.
-
-    def both(self, action: Callable[[Store], Awaitable[T]]) -> T | RaincheckError:
-        """Do it to the model and to the store; they must agree on the result, or on the error."""
-
-        async def run() -> tuple[T | RaincheckError, T | RaincheckError]:
-            return await _outcome(action(self.model)), await _outcome(action(self.store))
-
-        expected, found = self.loop.run_until_complete(run())
-        if isinstance(expected, RaincheckError) or isinstance(found, RaincheckError):
-            assert (type(found), str(found)) == (type(expected), str(expected))
-        else:
-            assert found == expected
-        return expected
-
-    def commit_from(self, hand: Task, command: Command, *, extends: bool = False) -> None:
-        """Decide on what is in hand, stale or not, and commit that to both; in the gap its lease may be extended."""
-        change = decide(hand, command, self.clock.now())
-        if change is None:
-            return
-        if extends:
-            self.extend_lease(hand, seconds=40)
-        current = self.current(hand.id)
-        outcome = self.both(lambda store: store.commit([change]))
-        # The model is not taken at its word in what matters most.
-        is_stale = current is None or current.version != hand.version
-        if change.lease_seen is not None and current is not None and current.attempt is not None:
-            is_stale |= current.attempt.lease.expires_at != change.lease_seen
-        assert isinstance(outcome, StaleChange) == is_stale
-        if not isinstance(outcome, RaincheckError):
-            self.keep(change.after)
-
-    def extend_lease(self, hand: Task, seconds: int) -> None:
-        until = self.clock.now() + timedelta(seconds=seconds)
-        self.both(lambda store: store.extend_leases([HeldAttempt(hand.id, hand.fence)], until=until))
-
-    def jump_past_all_leases(self) -> datetime:
-        leases = [task.attempt.lease.expires_at for task in self.live() if task.attempt is not None]
-        return self.clock.jump_to(max([self.clock.now(), *leases]))
-
-    def apply_to(self, task_id: TaskId, command: Command) -> None:
-        now = self.clock.now()
-        self.both(lambda store: apply(store, task_id, EVERYTHING, command, now=now))
-
-    def current(self, task_id: TaskId) -> Task | None:
-        outcome = self.loop.run_until_complete(
-            _outcome(self.model.load(task_id, EVERYTHING, now=self.clock.now() - timedelta(days=10_000)))
-        )
-        return outcome if isinstance(outcome, Task) else None
-
-    def live(self) -> list[Task]:
-        tasks = (self.current(task_id) for task_id in self.ids)
-        return [task for task in tasks if task is not None and not task.is_terminal]
-
-    def keep(self, *tasks: Task) -> None:
-        """Take tasks in hand.
-
-        Of each live one there stay in hand the newest and the one of the oldest attempt; of those that ended,
-        the last.
-        """
-        hands = [*self.hands, *(task for task in tasks if task.attempt is not None)]
-        live = {task.id for task in self.live()}
-        ended = [hand for hand in hands if hand.id not in live][-1:]
-        newest = {hand.id: hand for hand in hands if hand.id in live}
-        oldest = {hand.id: hand for hand in reversed(hands) if hand.id in live and hand.fence < newest[hand.id].fence}
-        self.hands = [*ended, *oldest.values(), *newest.values()]
 
     # Where tasks come from.
 
@@ -314,19 +210,3 @@ class StoreMachine(RuleBasedStateMachine):
         now = self.clock.now()
         for task_id in self.ids[-2:]:
             self.both(lambda store, task_id=task_id: store.view(task_id, EVERYTHING, now=now))
-
-    def compare_everything(self) -> None:
-        now = self.clock.now()
-        for scope in (EVERYTHING, *(type(EVERYTHING).of("reports", owner) for owner in (ALICE, BOB))):
-            self.both(lambda store, scope=scope: store.list_tasks(TaskQuery(scope), now=now))
-            self.both(lambda store, scope=scope: store.count_live(scope))
-        for task_id in self.ids:
-            self.both(lambda store, task_id=task_id: store.journal(task_id, EVERYTHING, now=now))
-            self.both(lambda store, task_id=task_id: store.history(task_id, EVERYTHING, now=now))
-
-
-async def _outcome(doing: Awaitable[T]) -> T | RaincheckError:
-    try:
-        return await doing
-    except RaincheckError as error:
-        return error

@@ -6,13 +6,15 @@ from typing import Any
 
 from raincheck.core.change import Creation
 from raincheck.core.commands import Command
+from raincheck.core.content import InputKind, InputRequest, Step
 from raincheck.core.create import NewTask, create
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
-from raincheck.core.records import HistoryEntry, InputKind, InputRequest, Step, Task, TaskId, Tool
+from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.stores.apply import apply
-from raincheck.stores.interface import ClaimRequest, Store
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import ClaimRequest
 from raincheck.testing.clock import FakeClock
 
 NAMESPACE = "reports"

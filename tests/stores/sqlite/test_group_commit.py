@@ -14,7 +14,7 @@ from raincheck.core.commands import Complete, Note
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import AlreadyRecorded, StoreUnavailable
-from raincheck.stores.interface import HeldAttempt
+from raincheck.stores.requests import HeldAttempt
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.write_lane import IDLE_AFTER, WAL_LIMIT
 from raincheck.testing import Crashed, FakeClock, Scene, check_invariants

@@ -9,16 +9,18 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 
 from raincheck.core.change import Change, Creation
+from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.document import TaskDocument, find
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, View
+from raincheck.core.records import HistoryEntry, Task, TaskId
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.feed import Feed, Feeds
-from raincheck.stores.interface import (
+from raincheck.stores.interface import Capabilities
+from raincheck.stores.memory.documents import Documents
+from raincheck.stores.requests import (
     PAGE_LIMIT,
-    Capabilities,
     ClaimRequest,
     HeldAttempt,
     Page,
@@ -28,7 +30,6 @@ from raincheck.stores.interface import (
     page_of,
     page_size,
 )
-from raincheck.stores.memory.documents import Documents
 
 
 class MemoryStore:

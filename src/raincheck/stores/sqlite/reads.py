@@ -6,11 +6,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
 
+from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
-from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, View
+from raincheck.core.records import HistoryEntry, Task, TaskId
 from raincheck.errors import TaskNotFound
-from raincheck.stores.interface import Page, Position, TaskQuery, page_size
+from raincheck.stores.requests import Page, Position, TaskQuery, page_size
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.queries import QUERIES
 

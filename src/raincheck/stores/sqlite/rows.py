@@ -7,20 +7,10 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from raincheck.core.change import Creation
+from raincheck.core.content import Artifact, InputKind, InputRequest, Step
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner
-from raincheck.core.records import (
-    Artifact,
-    Attempt,
-    HistoryEntry,
-    InputKind,
-    InputRequest,
-    Lease,
-    Progress,
-    Step,
-    Task,
-    Tool,
-)
+from raincheck.core.records import Attempt, HistoryEntry, Lease, Progress, Task, Tool
 from raincheck.core.retention import Retention
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 

@@ -15,21 +15,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from raincheck.core.change import Change, Creation
+from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, View
+from raincheck.core.records import HistoryEntry, Task, TaskId
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.feed import Feed, Feeds
-from raincheck.stores.interface import (
-    PAGE_LIMIT,
-    Capabilities,
-    ClaimRequest,
-    HeldAttempt,
-    Page,
-    Position,
-    TaskQuery,
-)
+from raincheck.stores.interface import Capabilities
+from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
 from raincheck.stores.sqlite import reads, writes
 from raincheck.stores.sqlite.connect import Connect, Synchronous, connect, open_reader, open_writer, prepare_file
 from raincheck.stores.sqlite.lane import Lane

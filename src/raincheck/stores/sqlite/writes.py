@@ -13,7 +13,7 @@ from raincheck.core.limits import Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange
-from raincheck.stores.interface import DUE_LIMIT, ClaimRequest, HeldAttempt, ids_touched, page_size
+from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, ids_touched, page_size
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.errors import is_duplicate
 from raincheck.stores.sqlite.queries import QUERIES

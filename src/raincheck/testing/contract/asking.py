@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from raincheck.core.commands import Cancel, Complete, Note, Park, Pause, Signal
+from raincheck.core.content import InputRequest, View
 from raincheck.core.lifecycle import Event, Phase, Status
 from raincheck.core.payload import encode
-from raincheck.core.records import InputRequest, Task, View
+from raincheck.core.records import Task
 from raincheck.errors import AlreadyRecorded, IllegalTransition
 from raincheck.stores.apply import answer
 from raincheck.testing.contract.base import ContractBase

@@ -13,7 +13,7 @@ from raincheck.core.records import Task, Tool
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import LeaseLost, StaleChange
 from raincheck.stores.apply import sweep
-from raincheck.stores.interface import ClaimRequest, HeldAttempt
+from raincheck.stores.requests import ClaimRequest, HeldAttempt
 from raincheck.testing.contract.base import ContractBase
 from raincheck.testing.scene import LEASE, TOOL, Scene
 

@@ -17,10 +17,11 @@ from raincheck.core.commands import (
     Signal,
     Yield,
 )
+from raincheck.core.content import Artifact
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import TERMINAL, Event, Phase
 from raincheck.core.payload import encode
-from raincheck.core.records import Artifact, Progress, Task
+from raincheck.core.records import Progress, Task
 from raincheck.errors import (
     AlreadyRecorded,
     IllegalTransition,

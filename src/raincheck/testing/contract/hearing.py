@@ -13,7 +13,8 @@ from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import StaleChange
 from raincheck.stores.apply import sweep
 from raincheck.stores.feed import ANYTHING, Feed
-from raincheck.stores.interface import HeldAttempt, Store
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import HeldAttempt
 from raincheck.testing.contract.base import ContractBase
 from raincheck.testing.scene import LEASE, Scene
 

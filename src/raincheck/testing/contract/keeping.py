@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from raincheck.core.commands import Cancel, Complete, Note, Park, Pause, Release
+from raincheck.core.content import Artifact
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import encode
-from raincheck.core.records import Artifact, Task
+from raincheck.core.records import Task
 from raincheck.core.retention import Retention
 from raincheck.errors import TaskNotFound
 from raincheck.stores.apply import answer

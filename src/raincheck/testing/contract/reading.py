@@ -12,7 +12,7 @@ from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import TaskNotFound
 from raincheck.stores.apply import answer, apply
-from raincheck.stores.interface import PAGE_LIMIT, Page, Position, TaskQuery
+from raincheck.stores.requests import PAGE_LIMIT, Page, Position, TaskQuery
 from raincheck.testing.contract.base import ContractBase
 from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE, Scene
 

@@ -1,0 +1,143 @@
+"""What becomes of a task by its attempts: they begin, report, stop, end, go wrong, or are cut off."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from raincheck.core import commands as ask
+from raincheck.core.change import Change
+from raincheck.core.lifecycle import Event
+from raincheck.core.limits import Limits
+from raincheck.core.move import move, target
+from raincheck.core.note import decide_note
+from raincheck.core.payload import Payload, check_size, encode
+from raincheck.core.records import Attempt, Lease, Task
+from raincheck.core.retry import OnInterrupt
+from raincheck.core.text import clip
+from raincheck.errors import LeaseLost
+
+
+def claim(task: Task, command: ask.Claim, now: datetime) -> Change:
+    attempt = Attempt(task.fence + 1, max(now, task.updated_at), Lease(command.holder, now + command.lease_for))
+    return move(task, Event.CLAIM, now, actor=command.holder, fence=attempt.number, attempt=attempt)
+
+
+def from_attempt(task: Task, command: ask.AttemptCommand, now: datetime, limits: Limits) -> Change | None:
+    attempt = task.attempt
+    if attempt is None or attempt.number != command.fence:
+        raise LeaseLost(task.id, command.fence)
+    actor = attempt.lease.holder
+    match command:
+        case ask.Note():
+            return decide_note(task, command, now, actor=actor, limits=limits)
+        case ask.Park():
+            if command.seen != task.signals:
+                return _stop(task, Event.RELEASE, now, actor, note="something it waits for came in between")
+            return _stop(task, Event.PARK, now, actor, due_at=command.until)
+        case ask.Release():
+            return _stop(task, Event.RELEASE, now, actor)
+        case ask.Yield():
+            # Not pausing any more: somebody resumed it first, so the attempt just goes on.
+            return move(task, Event.YIELD, now, actor=actor) if task.pausing else None
+        case ask.Complete():
+            check_size(command.result, limits.outcome, what="the result")
+            return move(
+                task,
+                Event.COMPLETE,
+                now,
+                actor=actor,
+                outcome=command.result,
+                is_error=command.is_error,
+                status_message=clip(command.status_message),
+            )
+        case ask.Fail():
+            return _fail(task, command, now, actor, limits)
+        case _:
+            assert_never(command)
+
+
+def interrupt(task: Task, command: ask.Interrupt, now: datetime) -> Change | None:
+    target(task, Event.INTERRUPT)
+    attempt = task.attempt
+    if attempt is None or attempt.lease.expires_at > now:
+        return None
+    failures = task.failures + 1
+    what = f"attempt {attempt.number} was interrupted: its worker stopped without a word"
+    end = _why_no_retry(task, failures)
+    if end is None:
+        change = _stop(task, Event.INTERRUPT, now, command.actor, note=what, failures=failures)
+    else:
+        message = f"{what}, and {end}"
+        change = _end_failed(task, Event.FAIL, now, command.actor, _error("interrupted", message), message, failures)
+    return replace(change, lease_seen=attempt.lease.expires_at)
+
+
+def expire(task: Task, command: ask.Expire, now: datetime) -> Change | None:
+    target(task, Event.EXPIRE)
+    if task.deadline_at is None or task.deadline_at > now:
+        return None
+    message = "the task did not end before its deadline"
+    return _end_failed(task, Event.EXPIRE, now, command.actor, _error("expired", message), message, task.failures)
+
+
+def _stop(
+    task: Task,
+    event: Event,
+    now: datetime,
+    actor: str,
+    *,
+    note: str | None = None,
+    error: Payload | None = None,
+    failures: int | None = None,
+    due_at: datetime | None = None,
+) -> Change:
+    """Leave `running` without ending: to where the event leads or, if the task is to be paused, to `paused`."""
+    return move(
+        task,
+        Event.YIELD if task.pausing else event,
+        now,
+        actor=actor,
+        note=note,
+        detail=error,
+        failures=task.failures if failures is None else failures,
+        due_at=due_at,
+    )
+
+
+def _fail(task: Task, command: ask.Fail, now: datetime, actor: str, limits: Limits) -> Change:
+    check_size(command.error, limits.outcome, what="the error")
+    failures = task.failures + 1
+    if not (command.retryable and task.retry.may_retry(failures)):
+        return _end_failed(task, Event.FAIL, now, actor, command.error, command.message, failures)
+    due_at = now + task.retry.wait(failures, command.chance)
+    return _stop(
+        task, Event.RETRY, now, actor, note=command.message, error=command.error, failures=failures, due_at=due_at
+    )
+
+
+def _why_no_retry(task: Task, failures: int) -> str | None:
+    if task.retry.on_interrupt is OnInterrupt.FAIL:
+        return "this tool must not be run twice"
+    if not task.retry.may_retry(failures):
+        return f"it was the last of {task.retry.attempts} allowed"
+    return None
+
+
+def _end_failed(
+    task: Task, event: Event, now: datetime, actor: str, error: Payload, message: str, failures: int
+) -> Change:
+    return move(
+        task,
+        event,
+        now,
+        actor=actor,
+        note=message,
+        detail=error,
+        outcome=error,
+        status_message=clip(message),
+        failures=failures,
+    )
+
+
+def _error(kind: str, message: str) -> Payload:
+    return encode({"kind": kind, "message": message})

@@ -1,0 +1,29 @@
+"""Everything that rules look at is frozen and slotted: nobody changes it behind somebody's back."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import raincheck.core
+
+DATACLASSES = [
+    member
+    for module in pkgutil.iter_modules(raincheck.core.__path__, "raincheck.core.")
+    for member in vars(importlib.import_module(module.name)).values()
+    if inspect.isclass(member) and dataclasses.is_dataclass(member) and member.__module__ == module.name
+]
+
+
+def test_there_are_some() -> None:
+    assert len(DATACLASSES) > 30
+
+
+@pytest.mark.parametrize("kind", DATACLASSES, ids=lambda kind: kind.__name__)
+def test_it_is_frozen_and_slotted(kind: type[object]) -> None:
+    blank = object.__new__(kind)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(blank, next(iter(vars(kind)["__slots__"]), "anything"), None)
+    assert not hasattr(blank, "__dict__")
