@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from story import at
+from story import after, at, created
 
+from raincheck.core.commands import Cancel
 from raincheck.core.limits import LONGEST_WINDOW, Limits, Quota
 from raincheck.errors import ConfigurationError, QuotaExceeded
 
@@ -31,6 +32,30 @@ def test_a_creation_quota_is_full_while_the_nth_latest_is_within_the_window() ->
         quota.check_created(at(40.5), at(100))
     assert (full.value.which, full.value.limit) == ("new tasks", 5)
     assert full.value.retry_after == timedelta(seconds=0.5)
+
+
+def test_what_has_ended_is_not_live_but_was_created() -> None:
+    ended, alive = after(created(), Cancel("alice")), created()
+    Quota(live=2).check([ended, ended, alive], at(0))
+    with pytest.raises(QuotaExceeded, match="too many live tasks"):
+        Quota(live=1).check([ended, ended, alive], at(0))
+    with pytest.raises(QuotaExceeded, match="too many new tasks"):
+        Quota(created=3).check([ended, ended, alive], at(0))
+    Quota(created=4).check([ended, ended, alive], at(0))
+
+
+def test_the_nth_latest_creation_is_the_one_that_has_to_leave_the_window() -> None:
+    theirs = [created().evolve(created_at=at(seconds)) for seconds in (30, 0, 20, 10)]
+    quota = Quota(created=3, window=timedelta(seconds=60))
+    with pytest.raises(QuotaExceeded) as full:
+        quota.check(theirs, at(40))
+    assert full.value.retry_after == timedelta(seconds=30)
+    quota.check(theirs, at(70))
+
+
+def test_nobody_is_refused_for_what_is_not_bounded() -> None:
+    Quota().check([created()] * 1_000, at(0))
+    Quota(live=1, created=1).check([], at(0))
 
 
 @given(st.timedeltas(timedelta(microseconds=1), LONGEST_WINDOW), st.timedeltas(-LONGEST_WINDOW, LONGEST_WINDOW))

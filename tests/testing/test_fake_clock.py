@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+import raincheck.testing
 from raincheck.clock import Clock
 from raincheck.testing import FakeClock
 
@@ -70,7 +71,14 @@ import raincheck.testing.plugin
     assert done.returncode == 0, done.stderr
 
 
-def test_a_missing_extra_is_named() -> None:
-    script = "import sys; sys.modules['hypothesis'] = None; from raincheck.testing import StoreMachine"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    assert "needs 'hypothesis': install it with pip install 'raincheck[testing]'" in done.stderr
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "raincheck.testing.machine", raising=False)
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"needs 'hypothesis': install it with pip install 'raincheck\[testing\]'"
+    ):
+        vars(raincheck.testing)["__getattr__"]("StoreMachine")
+
+
+def test_a_name_that_the_kit_does_not_have_is_an_ordinary_mistake() -> None:
+    assert not hasattr(raincheck.testing, "StoreContact")

@@ -1,0 +1,186 @@
+"""What a store is asked and answers with: bounds, whose turn it is, pages."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from raincheck.core.commands import Cancel, Note
+from raincheck.core.decide import decide
+from raincheck.core.lifecycle import Phase
+from raincheck.core.owner import Owner, Scope
+from raincheck.core.records import Task, TaskId, Tool
+from raincheck.errors import InvalidValue
+from raincheck.stores.memory import MemoryStore
+from raincheck.stores.requests import (
+    DUE_LIMIT,
+    LONGEST_LEASE,
+    PAGE_LIMIT,
+    ClaimRequest,
+    Page,
+    Position,
+    TaskQuery,
+    ids_touched,
+    page_of,
+    page_size,
+)
+from raincheck.testing import FakeClock, Scene
+from raincheck.testing.scene import ALICE, BOB, NAMESPACE, TOOL
+
+NOW = FakeClock().now()
+
+
+def _request(**fields: Any) -> ClaimRequest:
+    base: dict[str, Any] = {
+        "namespace": NAMESPACE,
+        "tools": frozenset({TOOL}),
+        "holder": "worker-1",
+        "lease_for": timedelta(seconds=30),
+        "limit": 2,
+    }
+    return ClaimRequest(**(base | fields))
+
+
+def _at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def _tasks(*several: dict[str, Any]) -> list[Task]:
+    scene = Scene(MemoryStore(), FakeClock())
+    return [scene.creation(**fields).task for fields in several]
+
+
+def _ids(tasks: tuple[Task, ...]) -> list[str]:
+    return [task.id for task in tasks]
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"holder": ""}, "a worker's name must not be empty"),
+    ({"holder": "\ud800"}, "a worker's name .* lone surrogate"),
+    ({"limit": 0}, "a claim takes from 1 to 1000 tasks, not 0"),
+    ({"limit": PAGE_LIMIT + 1}, "a claim takes from 1 to 1000 tasks, not 1001"),
+    ({"lease_for": timedelta(0)}, "a lease must be for more than 0"),
+    ({"lease_for": timedelta(seconds=-1)}, "a lease must be for more than 0"),
+    ({"lease_for": LONGEST_LEASE + timedelta(microseconds=1)}, "at most 1 day"),
+    ({"lease_for": timedelta.max}, "at most 1 day"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[str(fields) for fields, _ in BAD])
+def test_a_claim_that_can_not_be_meant_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        _request(**fields)
+
+
+def test_a_claim_at_the_edge_of_its_bounds_is_taken() -> None:
+    for limit in (1, PAGE_LIMIT):
+        assert _request(limit=limit, lease_for=LONGEST_LEASE).limit == limit
+
+
+def test_a_worker_gets_only_what_it_has_the_tool_for_in_exactly_that_version() -> None:
+    mine, other_version, other_tool, other_server = _tasks(
+        {}, {"tool": Tool(TOOL.name, "2")}, {"tool": Tool("other")}, {"namespace": "builds"}
+    )
+    request = _request()
+    assert request.can_run(mine)
+    for task in (other_version, other_tool, other_server):
+        assert not request.can_run(task)
+        assert request.begin([task], NOW) == []
+        assert request.wake([task.evolve(phase=Phase.PARKED, due_at=NOW)], NOW) == []
+
+
+def test_whose_turn_it_is_goes_by_priority_then_by_creation_then_by_id() -> None:
+    late, early, urgent, same = _tasks({}, {}, {"priority": 1}, {})
+    late, same = late.evolve(created_at=_at(5)), same.evolve(created_at=_at(5))
+    begun = _request(limit=4).begin([same, late, early, urgent], _at(9))
+    assert [change.after.id for change in begun] == [urgent.id, early.id, late.id, same.id]
+    assert {change.after.phase for change in begun} == {Phase.RUNNING}
+    lease = begun[0].after.attempt and begun[0].after.attempt.lease
+    assert lease is not None
+    assert (lease.holder, lease.expires_at) == ("worker-1", _at(39))
+    assert len(_request().begin([same, late, early, urgent], _at(9))) == 2
+
+
+def test_what_is_due_goes_to_the_queue_the_first_to_be_due_first() -> None:
+    tasks = _tasks(*({"due_at": _at(seconds)} for seconds in (30, 10, 20, 31)), {})
+    woken = _request().wake(tasks, _at(30))
+    assert [change.after.id for change in woken] == [tasks[1].id, tasks[2].id, tasks[0].id]
+    assert {change.after.phase for change in woken} == {Phase.QUEUED}
+
+
+def test_only_so_many_are_woken_at_once() -> None:
+    tasks = _tasks(*({"due_at": _at(1)} for _ in range(DUE_LIMIT + 1)))
+    assert len(_request().wake(tasks, _at(1))) == DUE_LIMIT
+
+
+def test_a_query_narrows_by_what_it_names() -> None:
+    one, other = _tasks({}, {"owner": BOB, "tool": Tool("other"), "parent_id": TaskId("parent")})
+    everything = Scope.everything()
+    queries = {
+        TaskQuery(everything): [one, other],
+        TaskQuery(Scope.of(NAMESPACE, ALICE)): [one],
+        TaskQuery(Scope.within("builds")): [],
+        TaskQuery(everything, tool="other"): [other],
+        TaskQuery(everything, parent_id=TaskId("parent")): [other],
+        TaskQuery(everything, phases=frozenset({Phase.QUEUED})): [one, other],
+        TaskQuery(everything, phases=frozenset({Phase.PARKED})): [],
+        TaskQuery(everything, phases=frozenset()): [],
+    }
+    for query, expected in queries.items():
+        assert [task for task in (one, other) if query.matches(task, NOW)] == expected, query
+
+
+def test_a_query_does_not_show_what_has_expired() -> None:
+    (task,) = _tasks({})
+    change = decide(task, Cancel("alice"), NOW)
+    assert change is not None
+    assert change.after.expires_at is not None
+    query = TaskQuery(Scope.everything())
+    assert query.matches(change.after, change.after.expires_at - timedelta(microseconds=1))
+    assert not query.matches(change.after, change.after.expires_at)
+
+
+def test_pages_show_each_task_once_newest_first() -> None:
+    tasks = [task.evolve(created_at=_at(number // 2)) for number, task in enumerate(_tasks(*[dict[str, Any]()] * 7))]
+    query, position, seen = TaskQuery(Scope.everything()), None, list[str]()
+    for size in (3, 3, 1):
+        page = page_of(tasks, query, now=NOW, after=position, limit=3)
+        assert len(page.tasks) == size
+        seen += _ids(page.tasks)
+        position = page.next
+    assert position is None
+    assert seen == [task.id for task in reversed(tasks)]
+
+
+def test_a_page_that_is_exactly_full_is_the_last() -> None:
+    tasks = _tasks({}, {})
+    assert Page.of(tasks, 2) == Page(tuple(tasks), None)
+    assert Page.of(tasks, 1) == Page((tasks[0],), Position.of(tasks[0]))
+    assert Page.of([], 1) == Page((), None)
+
+
+def test_nobody_in_particular_is_shown_nothing() -> None:
+    (task,) = _tasks({"owner": Owner.anonymous()})
+    query = TaskQuery(Scope.of(NAMESPACE, Owner.anonymous()))
+    assert query.matches(task, NOW)
+    assert page_of([task], query, now=NOW, after=None, limit=9) == Page((), None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "size"), [(-1, 1), (0, 1), (1, 1), (7, 7), (PAGE_LIMIT, PAGE_LIMIT), (10**30, PAGE_LIMIT)]
+)
+def test_a_limit_is_brought_within_bounds(limit: int, size: int) -> None:
+    assert page_size(limit) == size
+
+
+def test_a_commit_names_what_it_changes_and_what_it_spawns_each_once() -> None:
+    scene = Scene(MemoryStore(), FakeClock())
+    child, request = scene.creation(), _request()
+    one, other = request.begin([scene.creation().task, scene.creation().task], NOW)
+    note = decide(one.after, Note(1, spawned=(child,)), NOW)
+    assert note is not None
+    assert ids_touched([]) == []
+    assert ids_touched([note, other]) == [one.after.id, other.after.id, child.task.id]
+    for twice in ([one, note], [note, note], [one, one]):
+        with pytest.raises(InvalidValue, match="a commit may name a task only once"):
+            ids_touched(twice)

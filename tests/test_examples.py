@@ -1,0 +1,26 @@
+"""What the examples show is so: each checks its own claims, and says at the end what it has shown."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_runs_and_shows_what_it_says(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, example], capture_output=True, text=True, check=False, timeout=100, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-2].startswith("Shown: ")
+    # Colours are for terminals.
+    assert "\x1b" not in done.stdout
+
+
+def test_every_example_is_listed() -> None:
+    listed = (ROOT / "examples/README.md").read_text()
+    assert [example.name for example in EXAMPLES if example.name not in listed] == []
