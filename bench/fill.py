@@ -9,6 +9,7 @@ from bench.work import NAMESPACE, live_once
 from raincheck.clock import SystemClock, new_task_id
 from raincheck.core.owner import Owner
 from raincheck.stores.sqlite import SqliteStore
+from raincheck.stores.sqlite.rows import to_moment
 
 TASKS_EACH = 100
 """How many tasks each owner has."""
@@ -56,7 +57,7 @@ def _copy_pattern(connection: sqlite3.Connection, filling: Filling, tick: Callab
     for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -1000000"):
         connection.execute(f"PRAGMA {pragma}")
     # Real ids, because where they fall in an index is part of what is measured.
-    connection.create_function("new_task_id", 0, new_task_id)
+    connection.create_function("new_task_id", 1, _id_of)
     (pattern,) = connection.execute("SELECT pk FROM tasks").fetchone()
     now = SystemClock().now().timestamp() * 1_000_000
     before, after = owner_of(0).key.rsplit("0", 1)
@@ -82,11 +83,15 @@ def _copy_pattern(connection: sqlite3.Connection, filling: Filling, tick: Callab
         tick(last, filling.total)
 
 
+def _id_of(created_at: int) -> str:
+    return new_task_id(to_moment(created_at))
+
+
 def _statements(connection: sqlite3.Connection) -> list[str]:
     created = ":begun + n * 1000"
     own = {
         "pk": ":pattern + n",
-        "id": "new_task_id()",
+        "id": f"new_task_id({created})",
         "owner": ":owner_before || (n % :owners) || :owner_after",
         "created_at": created,
         "updated_at": created,

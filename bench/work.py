@@ -28,7 +28,7 @@ _clock = SystemClock()
 async def live_once(store: Store, retention: Retention = DEFAULT_RETENTION) -> None:
     """Create a task, begin an attempt on one that is queued, complete it: three transactions."""
     now = _clock.now()
-    new = NewTask(new_task_id(), NAMESPACE, OWNER, TOOL, encode({"year": 2026}), retention=retention)
+    new = NewTask(new_task_id(now), NAMESPACE, OWNER, TOOL, encode({"year": 2026}), retention=retention)
     await store.create(create(new, now, _LIMITS), quota=_QUOTA, now=now)
     (task,) = await store.claim(_CLAIM, now=now)
     change = decide(task, Complete(task.fence, encode({"pages": 12})), now)

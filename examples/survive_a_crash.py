@@ -210,7 +210,7 @@ class Server:
         ids: list[TaskId] = []
         for tool, priority in ((REPORT, 2), (ARCHIVE, 1), (NEWSLETTER, 0)):
             now = clock.now()
-            new = NewTask(new_task_id(), NAMESPACE, ALICE, tool, encode({"year": 2026}), priority=priority)
+            new = NewTask(new_task_id(now), NAMESPACE, ALICE, tool, encode({"year": 2026}), priority=priority)
             task = await self.store.create(create(new, now, Limits()), quota=Quota(), now=now)
             say("server", f"created {tool.name} as {task.id}")
             ids.append(task.id)

@@ -14,15 +14,25 @@ def test_the_clock_of_this_machine_tells_the_time_in_utc() -> None:
     assert timedelta(0) <= now - before < timedelta(minutes=1)
 
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
 def test_an_id_has_128_random_bits_in_characters_that_are_safe_everywhere() -> None:
-    ids = {new_task_id() for _ in range(1_000)}
+    ids = {new_task_id(NOW) for _ in range(1_000)}
     assert len(ids) == 1_000
     for task_id in ids:
-        assert re.fullmatch(r"[0-9a-f]{32}", task_id)
+        assert re.fullmatch(r"[0-9a-f]{44}", task_id)
         check_name(task_id, what="a task's id")
 
 
-def test_every_part_of_an_id_is_left_to_chance() -> None:
-    ids = [new_task_id() for _ in range(1_000)]
-    for position in range(32):
+def test_every_part_of_an_id_but_its_time_is_left_to_chance() -> None:
+    ids = [new_task_id(NOW) for _ in range(1_000)]
+    assert {task_id[:12] for task_id in ids} == {f"{int(NOW.timestamp() * 1_000):012x}"}
+    for position in range(12, 44):
         assert len({task_id[position] for task_id in ids}) == 16
+
+
+def test_later_ids_come_after_earlier_ones() -> None:
+    moments = [NOW - timedelta(days=9_000), NOW, NOW + timedelta(milliseconds=1), NOW + timedelta(days=90_000)]
+    ids = [new_task_id(moment) for moment in moments]
+    assert ids == sorted(ids)

@@ -31,7 +31,7 @@ clock = SystemClock()
 
 async def one_task(store: Store, name: str) -> None:
     now = clock.now()
-    new = NewTask(new_task_id(), "hammer", Owner.local(), TOOL, encode({"by": name}))
+    new = NewTask(new_task_id(now), "hammer", Owner.local(), TOOL, encode({"by": name}))
     await store.create(create(new, now, Limits()), quota=Quota(), now=now)
     for task in await store.claim(ClaimRequest("hammer", frozenset({TOOL}), name, LEASE, 1), now=now):
         step = Step("work", 0, "", encode(name), task.fence, now)

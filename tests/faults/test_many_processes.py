@@ -11,12 +11,12 @@ from raincheck.clock import SystemClock
 from raincheck.core.commands import Complete
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import encode
-from raincheck.core.records import Task, Tool
+from raincheck.core.records import Task, TaskId, Tool
 from raincheck.stores.apply import apply, sweep
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import ClaimRequest, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.testing import check_invariants
+from raincheck.testing import FakeClock, Scene, check_invariants
 from raincheck.testing.scene import EVERYTHING
 
 pytestmark = pytest.mark.anyio
@@ -25,8 +25,8 @@ HAMMER = Path(__file__).with_name("hammer.py")
 PROCESSES, TASKS = 8, 250
 
 
-async def start(path: Path, name: str) -> asyncio.subprocess.Process:
-    arguments = [str(HAMMER), str(path), name, str(TASKS)]
+async def start(path: Path, name: str, tasks: int = TASKS) -> asyncio.subprocess.Process:
+    arguments = [str(HAMMER), str(path), name, str(tasks)]
     return await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=2**24
     )
@@ -90,3 +90,25 @@ async def test_eight_processes_share_a_file_and_one_of_them_is_killed(tmp_path: 
     await check_invariants(store)
     await store.close()
     assert not path.with_name("tasks.db-wal").exists()
+
+
+async def test_a_second_handle_in_one_process_does_not_cost_the_first_what_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    first = SqliteStore(path)
+    await first.open()
+    clock = FakeClock()
+    tasks = [await Scene(first, clock).create(id=TaskId("one"))]
+    second = SqliteStore(path)
+    await second.open()
+    await second.close()
+    # Another process comes and goes: were it to believe that it is the last, it would take the log with it.
+    process = await start(path, "passer-by", tasks=1)
+    assert (await process.communicate())[1] == b""
+    tasks.append(await Scene(first, clock).create(id=TaskId("two")))
+    assert len(await all_tasks(first)) == 3
+    await first.close()
+    await first.open()
+    for task in tasks:
+        assert await Scene(first, clock).load(task) == task
+    assert len(await all_tasks(first)) == 3
+    await first.close()

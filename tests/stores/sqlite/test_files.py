@@ -178,12 +178,12 @@ async def test_a_folder_that_may_not_be_entered_is_refused(open_folder: Path) ->
     await asyncio.to_thread(open_folder.chmod, 0o700)
     said = await asyncio.to_thread(open_without_rights, open_folder / "tasks.db")
     assert said.startswith("StoreUnavailable")
-    assert "check the rights to it" in said
+    assert "check the path and the rights to it" in said
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5_000])
 async def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises((ConfigurationError, StoreUnavailable), match=r"name another store|check the rights"):
+    with pytest.raises((ConfigurationError, StoreUnavailable), match=r"name another store|check the path"):
         await SqliteStore(tmp_path / name).open()
 
 
@@ -202,7 +202,7 @@ async def test_a_file_that_may_not_be_read_is_refused(open_folder: Path) -> None
     path.chmod(0o000)
     said = await asyncio.to_thread(open_without_rights, path)
     assert "StoreUnavailable" in said
-    assert "check the rights to it" in said
+    assert "check the path and the rights to it" in said
 
 
 async def test_a_folder_that_may_not_be_written_is_refused(open_folder: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ Connect: TypeAlias = Callable[[str, float], sqlite3.Connection]
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
 OLDEST_SQLITE = (3, 37, 0)
+
+_making = threading.Lock()
 
 
 def connect(path: str, timeout: float) -> sqlite3.Connection:
@@ -71,18 +74,26 @@ def check_sqlite() -> None:
 
 
 def _make_file(path: Path) -> None:
-    try:
-        if path.is_dir():
-            raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
-        if not path.parent.is_dir():
-            raise ConfigurationError(f"there is no folder {path.parent} for the store {path.name}: create it first")
-        # Made by us and not by SQLite, so that nobody else can read it even for a moment.
-        descriptor = os.open(path, os.O_CREAT | os.O_RDONLY, stat.S_IRUSR | stat.S_IWUSR)
-        os.close(descriptor)
-    except OSError as error:
-        raise StoreUnavailable(str(path), f"it can't be opened ({error.strerror}): check the rights to it") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store") from error
+    """Make the file where there is none: by us and not by SQLite, so that nobody else can read it even for a moment.
+
+    A file that exists is never opened here. Closing it again would take away the locks that this process holds on it
+    through other connections (that is how POSIX locks are), and then another process could take the log from under
+    them, and what was committed with it. For the same reason no two threads may be in here at once.
+    """
+    with _making:
+        try:
+            if path.is_dir():
+                raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
+            if not path.parent.is_dir():
+                raise ConfigurationError(f"there is no folder {path.parent} for the store {path.name}: create it first")
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, stat.S_IRUSR | stat.S_IWUSR))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            what = f"it can't be made ({error.strerror}): check the path and the rights to it"
+            raise StoreUnavailable(str(path), what) from error
+        except ValueError as error:
+            raise ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store") from error
 
 
 def _use_wal(connection: sqlite3.Connection, path: Path, timeout: float) -> None:

@@ -103,6 +103,7 @@ class Lane:
                 raise
             finally:
                 self._tell_loop(self._settle, jobs)
+            self._tidy_up(connection)
             if is_last:
                 return
 
@@ -125,6 +126,9 @@ class Lane:
     def _run(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> None:
         for job in jobs:
             self._run_one(connection, job)
+
+    def _tidy_up(self, connection: sqlite3.Connection) -> None:
+        """What can wait until the callers of a round have their answers."""
 
     def _run_one(self, connection: sqlite3.Connection, job: Job[Any]) -> None:
         try:

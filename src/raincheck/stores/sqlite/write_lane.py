@@ -61,6 +61,8 @@ class WriteLane(Lane):
         if not self._commit(connection, jobs):
             for job in jobs:
                 self._commit(connection, [job])
+
+    def _tidy_up(self, connection: sqlite3.Connection) -> None:
         self._idle_after = IDLE_AFTER
         if self._wal_size() > self._wal_limit:
             self._checkpoint(connection)
