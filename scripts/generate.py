@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from raincheck import errors
 from raincheck.core.lifecycle import LIVE, STARTS, TERMINAL, TRANSITIONS, Event, Phase, status_of
-from raincheck.stores import interface
+from raincheck.stores import interface, requests
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w-]+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -160,7 +160,7 @@ def _signature(lines: list[str], node: Definition) -> str:
 
 
 def store_records() -> str:
-    kinds = [one for one in _own_classes(interface) if is_dataclass(one)]
+    kinds = [one for module in (interface, requests) for one in _own_classes(module) if is_dataclass(one)]
     return "\n\n".join(f"## {kind.__name__}\n\n{inspect.getdoc(kind)}\n\n{_fields(kind)}" for kind in kinds)
 
 
@@ -179,7 +179,7 @@ def source(file: str, *names: str) -> str:
     lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     found = [_find(lines, name) for name in names]
     parts = [textwrap.dedent("\n".join(lines[_first_line(node) - 1 : node.end_lineno])) for node in found]
-    return "```python\n" + "\n\n".join(parts) + "\n```"
+    return "```python\n" + "\n\n\n".join(parts) + "\n```"
 
 
 def _first_line(node: Definition) -> int:
