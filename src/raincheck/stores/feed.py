@@ -80,7 +80,7 @@ class Feeds:
 
     def publish(self, task_ids: Iterable[TaskId]) -> None:
         """Tell everybody. An empty hint means that anything may have changed, so it is not sent by accident."""
-        hint = frozenset(task_ids)
+        hint = frozenset(task_ids) if self._feeds else None
         if hint:
             self._send(hint)
 

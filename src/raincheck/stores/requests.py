@@ -45,8 +45,8 @@ class ClaimRequest:
     def wake(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
         """What takes those of the tasks to the queue whose moment has come, the first to be due first."""
         parked = [task for task in tasks if task.phase is Phase.PARKED and self.can_run(task)]
-        due = sorted((task.due_at, task.id, task) for task in parked if task.due_at is not None and task.due_at <= now)
-        return _decide_each([task for *_, task in due[:DUE_LIMIT]], Due(), now)
+        due = [(task.due_at, task.id, task) for task in parked if task.due_at is not None and task.due_at <= now]
+        return _decide_each([task for *_, task in sorted(due)[:DUE_LIMIT]], Due(), now) if due else []
 
     def begin(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
         """What begins attempts on those of the tasks whose turn it is."""
@@ -123,8 +123,8 @@ def ids_touched(changes: Sequence[Change]) -> list[TaskId]:
     Raises:
         InvalidValue: one of them occurs twice, so that it would not be clear what holds.
     """
-    spawned = (creation.task.id for change in changes for creation in change.spawned)
-    ids = [*(change.before.id for change in changes), *spawned]
+    ids = [change.before.id for change in changes]
+    ids += [creation.task.id for change in changes for creation in change.spawned]
     if len(set(ids)) < len(ids):
         raise InvalidValue(f"a commit may name a task only once, not {sorted(ids)}")
     return ids

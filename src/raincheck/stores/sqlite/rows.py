@@ -25,20 +25,20 @@ def to_micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def to_moment(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
 def _micros(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - _EPOCH) // _MICROSECOND
 
 
 def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
-
-
-def to_moment(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
+    return None if micros is None else to_moment(micros)
 
 
 # Enum members and booleans are bound as what they are underneath: the driver has a slow path for subclasses.
-def row_of_change(task: Task) -> dict[str, Value]:
+def row_of_task(task: Task) -> dict[str, Value]:
     """The columns that a change may set, by name."""
     attempt, progress = task.attempt, task.progress
     return {
@@ -69,7 +69,7 @@ def row_of_creation(creation: Creation) -> dict[str, Value]:
     """All columns of a new task, by name."""
     task = creation.task
     ttl = task.retention.ttl
-    return row_of_change(task) | {
+    return row_of_task(task) | {
         "namespace": task.namespace,
         "owner": task.owner.key,
         "tool": task.tool.name,

@@ -154,9 +154,11 @@ class SqliteStore:
         return await self._opened(self._reader).submit(read)
 
     async def _write(self, write: Callable[[sqlite3.Connection], writes.Written[T]]) -> T:
-        def logged(connection: sqlite3.Connection) -> writes.Written[T]:
-            written = write(connection)
-            log_changes(connection, written.touched, self._origin)
-            return written
+        return (await self._opened(self._writer).submit(partial(self._write_and_log, write))).result
 
-        return (await self._opened(self._writer).submit(logged)).result
+    def _write_and_log(
+        self, write: Callable[[sqlite3.Connection], writes.Written[T]], connection: sqlite3.Connection
+    ) -> writes.Written[T]:
+        written = write(connection)
+        log_changes(connection, written.touched, self._origin)
+        return written

@@ -3,10 +3,9 @@
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.limits import Quota
@@ -18,14 +17,13 @@ from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.errors import is_duplicate
 from raincheck.stores.sqlite.queries import QUERIES
 
-T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Written(Generic[T_co]):
+class Written(NamedTuple, Generic[T]):
     """What a write gives back, and which tasks it touched."""
 
-    result: T_co
+    result: T
     touched: tuple[TaskId, ...]
 
 
@@ -109,11 +107,9 @@ def _insert(connection: sqlite3.Connection, creation: Creation) -> None:
 
 
 def _keep(connection: sqlite3.Connection, change: Change) -> None:
-    seen = change.lease_seen
-    parameters = rows.row_of_change(change.after) | {
-        "expected_version": change.before.version,
-        "lease_seen": None if seen is None else rows.to_micros(seen),
-    }
+    parameters = rows.row_of_task(change.after)
+    parameters["expected_version"] = change.before.version
+    parameters["lease_seen"] = None if change.lease_seen is None else rows.to_micros(change.lease_seen)
     updated = connection.execute(QUERIES["update_task"], parameters).fetchall()
     if not updated:
         raise StaleChange(change.before.id)
@@ -122,8 +118,10 @@ def _keep(connection: sqlite3.Connection, change: Change) -> None:
         connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, change.entry))
     _put_payload(connection, pk, "outcome", change.outcome)
     _put_payload(connection, pk, "variables", change.variables)
-    _keep_steps(connection, pk, change)
-    _keep_inputs(connection, pk, change)
+    if change.steps:
+        _keep_steps(connection, pk, change)
+    if change.inputs:
+        _keep_inputs(connection, pk, change)
     for artifact in change.artifacts:
         row = (pk, artifact.name, artifact.content, rows.to_micros(artifact.kept_at))
         connection.execute(QUERIES["put_artifact"], row)
