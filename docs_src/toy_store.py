@@ -26,7 +26,7 @@ class ToyDatabase:
 
     def __init__(self) -> None:
         self.documents: Documents = {}
-        self.feeds = Feeds()
+        self.listening: list[Feeds] = []
 
     @contextmanager
     def transaction(self) -> Generator[Documents]:
@@ -35,21 +35,24 @@ class ToyDatabase:
         yield after
         self.documents = after
         old, new = ({(key, one.task.version) for key, one in state.items()} for state in (before, after))
-        self.feeds.publish(task_id for task_id, _ in old ^ new)
+        for feeds in self.listening:
+            feeds.publish(task_id for task_id, _ in old ^ new)
 
 
 class ToyStore:
     capabilities = Capabilities(durable=True, shared=True)
 
     def __init__(self, database: ToyDatabase) -> None:
-        self._database, self._is_open = database, False
+        self._database, self._feeds = database, Feeds()
 
     async def open(self) -> None:
-        self._is_open = True
+        if self._feeds not in self._database.listening:
+            self._database.listening.append(self._feeds)
 
     async def close(self) -> None:
-        self._is_open = False
-        self._database.feeds.close()
+        if self._feeds in self._database.listening:
+            self._database.listening.remove(self._feeds)
+        self._feeds.close()
 
     async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
         new, key = creation.task, creation.task.idempotency_key
@@ -121,14 +124,15 @@ class ToyStore:
         return ask.page_of(self._tasks(), query, now=now, after=after, limit=limit)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
-        live = (task for task in self._tasks() if not task.is_terminal)
+        live = (task for task in self._tasks() if not task.is_terminal and scope.may_list)
         return Counter(task.phase for task in live if scope.covers(task.namespace, task.owner))
 
     def listen(self) -> AbstractContextManager[Feed]:
-        return self._opened().feeds.listen()
+        self._opened()
+        return self._feeds.listen()
 
     def _opened(self) -> ToyDatabase:
-        if not self._is_open:
+        if self._feeds not in self._database.listening:
             raise StoreUnavailable("toy", "the store is not open: open it before use")
         return self._database
 

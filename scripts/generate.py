@@ -12,13 +12,14 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
 from raincheck import errors
 from raincheck.core.lifecycle import LIVE, STARTS, TERMINAL, TRANSITIONS, Event, Phase, status_of
-from raincheck.stores import interface, requests
+from raincheck.stores import interface
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w-]+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -159,17 +160,36 @@ def _signature(lines: list[str], node: Definition) -> str:
     return textwrap.dedent("\n".join(lines[node.lineno - 1 : end])).removesuffix(" ...").removesuffix(":")
 
 
-def store_records() -> str:
-    kinds = [one for module in (interface, requests) for one in _own_classes(module) if is_dataclass(one)]
-    return "\n\n".join(f"## {kind.__name__}\n\n{inspect.getdoc(kind)}\n\n{_fields(kind)}" for kind in kinds)
+def records(*modules: str) -> str:
+    """The records of modules, such as `core.commands`, with their fields."""
+    kinds = [one for name in modules for one in _own_classes(import_module(f"raincheck.{name}"))]
+    return "\n\n".join(_about_record(kind) for kind in kinds if is_dataclass(kind) or issubclass(kind, StrEnum))
+
+
+def _about_record(kind: type) -> str:
+    where = f"`from {kind.__module__} import {kind.__name__}`"
+    return f"## {kind.__name__}\n\n{where}\n\n{inspect.getdoc(kind)}\n\n{_fields(kind)}".rstrip()
+
+
+def functions(*modules: str) -> str:
+    """The public functions of modules, with their signatures."""
+    parts: list[str] = []
+    for name in modules:
+        lines = inspect.getsource(import_module(f"raincheck.{name}")).splitlines()
+        for node in ast.parse("\n".join(lines)).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                where = f"`from raincheck.{name} import {node.name}`"
+                signature = f"```python\n{_signature(lines, node)}\n```"
+                parts.append(f"## {node.name}\n\n{where}\n\n{signature}\n\n{ast.get_docstring(node) or ''}".rstrip())
+    return "\n\n".join(parts)
 
 
 def _fields(kind: type) -> str:
     lines: list[str] = []
     for node in _find(inspect.getsource(kind).splitlines(), kind.__name__).body[1:]:
-        if isinstance(node, ast.AnnAssign):
+        if isinstance(node, ast.AnnAssign | ast.Assign):
             lines.append(f"- `{ast.unparse(node)}`")
-        elif isinstance(node, ast.Expr):
+        elif isinstance(node, ast.Expr) and lines:
             lines[-1] += f": {_words(node)}"
     return "\n".join(lines)
 
@@ -203,7 +223,8 @@ PARTS: dict[str, Callable[..., str]] = {
     "error-tree": error_tree,
     "error-classes": error_classes,
     "store-methods": store_methods,
-    "store-records": store_records,
+    "records": records,
+    "functions": functions,
     "source": source,
 }
 

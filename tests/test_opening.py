@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from raincheck import open_store
-from raincheck.errors import ConfigurationError, RaincheckError, StoreUnavailable
+from raincheck.errors import ConfigurationError, StoreUnavailable
 from raincheck.opening import VARIABLE, make_store
 from raincheck.stores.interface import Store
 from raincheck.stores.memory import MemoryStore
@@ -104,12 +104,23 @@ async def test_a_variable_that_means_nothing_is_an_error_and_not_the_default(
     assert not _is_there(state)
 
 
-@pytest.mark.parametrize("unset", [None, ""])
+async def test_an_empty_name_is_no_name_and_does_not_mean_the_default(state: Path) -> None:
+    with pytest.raises(ConfigurationError, match="the store's name is empty"):
+        async with open_store(""):
+            pass
+    assert not _is_there(state)
+
+
+async def test_a_path_may_be_a_path(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "tasks.db") as store:
+        assert repr(store) == f"SqliteStore({str(tmp_path / 'tasks.db')!r})"
+
+
 async def test_with_neither_it_is_in_the_users_state_folder_which_nobody_else_may_enter(
-    unset: str | None, monkeypatch: pytest.MonkeyPatch, state: Path
+    monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
     monkeypatch.setenv(VARIABLE, "")
-    async with open_store(unset) as store:
+    async with open_store() as store:
         assert await _is_open(store)
     file = state / "raincheck" / "tasks.db"
     assert file.is_file()
@@ -138,7 +149,7 @@ async def test_the_folder_of_a_path_that_somebody_names_is_not_made(tmp_path: Pa
 
 async def test_a_state_folder_that_can_not_be_made_is_one_of_our_errors(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("in the way")
-    with pytest.raises(RaincheckError):
+    with pytest.raises(ConfigurationError, match=r"the folder .* can't be made .*: name a store by RAINCHECK_STORE"):
         async with open_store():
             pass
 

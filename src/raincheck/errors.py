@@ -68,8 +68,8 @@ class LeaseLost(TaskError):
     def __init__(self, task_id: str, attempt: int) -> None:
         super().__init__(
             task_id,
-            f"attempt {attempt} of task {task_id!r} no longer holds it (it ended, or another attempt began): "
-            f"stop the work, its writes are refused",
+            f"attempt {attempt} does not hold task {task_id!r} (it ended, was never claimed, or another attempt "
+            f"began): stop the work, its writes are refused",
         )
         self.attempt = attempt
 
@@ -85,7 +85,9 @@ class AlreadyRecorded(TaskError):
     """Something that may exist only once on a task, or a task of that id, exists already. Nothing was written."""
 
     def __init__(self, task_id: str, what: str = "been created") -> None:
-        super().__init__(task_id, f"task {task_id!r} already has {what}; nothing was written")
+        super().__init__(
+            task_id, f"task {task_id!r} already has {what}; nothing was written: use a new name, or read what is there"
+        )
         self.what = what
 
     @classmethod

@@ -18,8 +18,8 @@ VARIABLE = "RAINCHECK_STORE"
 
 
 @asynccontextmanager
-async def open_store(name: str | None = None) -> AsyncGenerator[Store]:
-    """Open the store of this name, and close it at the end.
+async def open_store(name: str | os.PathLike[str] | None = None) -> AsyncGenerator[Store]:
+    """Open the store of this name, a URL or a path, and close it at the end.
 
     Without a name it is the one in the variable `RAINCHECK_STORE`, else `tasks.db` in this user's state folder.
 
@@ -39,14 +39,15 @@ async def open_store(name: str | None = None) -> AsyncGenerator[Store]:
         await store.close()
 
 
-def make_store(name: str | None = None) -> Store:
+def make_store(name: str | os.PathLike[str] | None = None) -> Store:
     """The store of this name, not opened yet.
 
     Raises:
         ConfigurationError: the name can't be understood, or can't be used here.
     """
-    name = name or os.environ.get(VARIABLE)
-    address = parse_address(name) if name else SqliteAddress(_default_path())
+    if name is None:
+        name = os.environ.get(VARIABLE) or None
+    address = SqliteAddress(_default_path()) if name is None else parse_address(os.fspath(name))
     match address:
         case MemoryAddress():
             from raincheck.stores.memory import MemoryStore

@@ -1,6 +1,8 @@
 """How a task comes to be, and what is refused before there is one."""
 
 import hashlib
+from datetime import datetime
+from math import nan
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from raincheck.core.records import TaskId, Tool
 from raincheck.core.retention import DEFAULT_RETENTION, Retention
 from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
 from raincheck.core.text import NAME_LIMIT
-from raincheck.errors import InvalidValue, TooLarge
+from raincheck.errors import InvalidValue, NotJson, TooLarge
 
 LIMITS = Limits()
 
@@ -95,8 +97,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tool": Tool("build", "\0")}, "a tool's version .* has a NUL"),
     ({"idempotency_key": "", "request_digest": "digest"}, "an idempotency key must not be empty"),
     ({"idempotency_key": LONG, "request_digest": "digest"}, "an idempotency key has 513 characters"),
-    ({"idempotency_key": "key"}, "an idempotency key and the digest of its request go together"),
-    ({"request_digest": "digest"}, "an idempotency key and the digest of its request go together"),
+    ({"idempotency_key": "key"}, "an idempotency key goes with the digest of its request"),
+    ({"request_digest": "digest"}, "an idempotency key goes with the digest of its request"),
+    (
+        {"idempotency_key": "key", "request_digest": "digest", "owner": Owner.anonymous()},
+        "an anonymous caller can't use an idempotency key",
+    ),
+    ({"due_at": datetime(2026, 1, 2)}, "has no time zone"),  # noqa: DTZ001 - what is refused
+    ({"deadline_at": datetime(2026, 1, 2)}, "has no time zone"),  # noqa: DTZ001 - likewise
+    ({"idempotency_key": "key", "request_digest": "\ud800"}, "digest"),
+    ({"parent_id": ""}, "parent"),
+    ({"parent_id": "\ud800"}, "parent"),
     ({"priority": 101}, "priority must be from -100 to 100, not 101"),
     ({"priority": -101}, "priority must be from -100 to 100, not -101"),
     ({"priority": 10**30}, "priority must be from -100 to 100"),
@@ -174,6 +185,17 @@ LOOK_ALIKE: list[tuple[tuple[str, Json], tuple[str, Json]]] = [
 @pytest.mark.parametrize(("one", "two"), LOOK_ALIKE)
 def test_requests_that_only_look_alike_are_told_apart(one: tuple[str, Json], two: tuple[str, Json]) -> None:
     assert digest_request(*one) != digest_request(*two)
+
+
+@pytest.mark.parametrize("arguments", [{"x": nan}, b"raw", {"x": {1, 2}}], ids=str)
+def test_only_json_can_be_asked_for(arguments: Any) -> None:
+    with pytest.raises(NotJson, match="the arguments of 'build' can't be written as JSON"):
+        digest_request("build", arguments)
+
+
+def test_a_task_is_not_created_at_a_time_without_a_time_zone() -> None:
+    with pytest.raises(InvalidValue, match="has no time zone"):
+        create(new(), START.replace(tzinfo=None), LIMITS)
 
 
 def test_the_digests_of_today_are_those_of_tomorrow() -> None:

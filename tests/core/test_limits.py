@@ -55,6 +55,7 @@ def test_the_nth_latest_creation_is_the_one_that_has_to_leave_the_window() -> No
 
 def test_nobody_is_refused_for_what_is_not_bounded() -> None:
     Quota().check([created()] * 1_000, at(0))
+    assert Quota() == Quota(live=None, created=None, window=timedelta(seconds=60))
     Quota(live=1, created=1).check([], at(0))
 
 

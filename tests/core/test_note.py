@@ -1,17 +1,20 @@
 """What a running attempt may report, what of it is new, and what is refused."""
 
+from dataclasses import replace
 from datetime import timedelta
 from math import inf, nan
+from typing import Any
 
 import pytest
 from story import CLAIM, START, after, artifact, asking, at, change, new, question, running, step
 
-from raincheck.core.commands import Note, Release
+from raincheck.core.commands import Due, Fail, Note, Release
 from raincheck.core.content import Artifact, InputKind, InputRequest, Step
 from raincheck.core.create import create
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
+from raincheck.core.owner import Owner
 from raincheck.core.payload import Payload, encode
 from raincheck.core.records import Progress, Task, TaskId
 from raincheck.core.text import MESSAGE_LIMIT, NAME_LIMIT
@@ -188,6 +191,42 @@ def test_a_question_twice_in_one_note_is_refused() -> None:
     assert twice.value.what == "question 'a'"
 
 
+@pytest.mark.parametrize("occurrence", [-1, 1 << 31, 10**30])
+def test_an_occurrence_that_no_store_can_count_is_refused(occurrence: int) -> None:
+    with pytest.raises(InvalidValue, match=f"step 'load' can't be number {occurrence}"):
+        decide(running(), Note(1, steps=(step("load", occurrence),)), at(5))
+    assert decide(running(), Note(1, steps=(step("load", (1 << 31) - 1),)), at(5)) is not None
+
+
+def test_a_question_is_asked_open() -> None:
+    answered = replace(question("a"), answer=encode("yes"), answered_at=START)
+    with pytest.raises(InvalidValue, match="question 'a' is asked with its answer"):
+        decide(running(), Note(1, asked=(answered,)), at(5))
+
+
+STRANGE_CHILDREN: dict[str, dict[str, Any]] = {
+    "another owner's": {"owner": Owner.local()},
+    "another server's": {"namespace": "builds"},
+    "another task's": {"parent_id": TaskId("task-9")},
+    "asked for with a key": {"idempotency_key": "key", "request_digest": "digest"},
+}
+
+
+@pytest.mark.parametrize("name", STRANGE_CHILDREN)
+def test_a_task_spawns_only_children_of_its_own(name: str) -> None:
+    child = create(new(id=TaskId("task-2"), **STRANGE_CHILDREN[name]), START, Limits())
+    with pytest.raises(InvalidValue, match="'task-2'"):
+        decide(running(), Note(1, spawned=(child,)), at(5))
+
+
+def test_finishing_a_step_clears_what_went_wrong_before() -> None:
+    failed = after(running(), Fail(1, encode("broke"), "broke", chance=1.0))
+    again = after(failed, Due(), CLAIM, seconds=60)
+    assert again.failures == 1
+    assert after(again, Note(2, Progress(1), "crunching"), seconds=60).failures == 1
+    assert after(again, Note(2, steps=(step(),)), seconds=60).failures == 0
+
+
 BAD_NAMES = ["", "\0", "\ud800", "x" * (NAME_LIMIT + 1)]
 
 
@@ -200,6 +239,12 @@ def test_names_that_can_not_be_kept_are_refused(name: str) -> None:
     ):
         with pytest.raises(InvalidValue, match=what):
             decide(running(), note, at(5))
+
+
+@pytest.mark.parametrize("fingerprint", BAD_NAMES[1:], ids=["NUL", "lone surrogate", "too long"])
+def test_a_fingerprint_that_can_not_be_kept_is_refused(fingerprint: str) -> None:
+    with pytest.raises(InvalidValue, match="fingerprint"):
+        decide(running(), Note(1, steps=(replace(step(), fingerprint=fingerprint),)), at(5))
 
 
 def test_a_note_under_a_clock_gone_back_does_not_turn_back_the_task() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raincheck.core.payload import DEPTH_LIMIT, SEAL, Json, Payload, check_size, decode, encode
-from raincheck.errors import NotJson, PayloadSealed, TooLarge
+from raincheck.errors import InvalidValue, NotJson, PayloadSealed, TooLarge
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
@@ -117,6 +117,13 @@ def test_what_is_wide_is_not_deep() -> None:
     assert decode(encode(wide)) == wide
 
 
+def test_what_was_closed_before_makes_no_room_for_what_is_deep() -> None:
+    closed: list[Json] = [[], {}] * DEPTH_LIMIT
+    assert decode(encode([*closed, _deep(DEPTH_LIMIT - 2)])) == [*closed, _deep(DEPTH_LIMIT - 2)]
+    with pytest.raises(NotJson):
+        encode([*closed, _deep(DEPTH_LIMIT - 1)])
+
+
 @pytest.mark.parametrize("text", ["[", "]", "{[", '"[', '\\"[', "\\[", '\\\\"{', "[\n", "]}"], ids=repr)
 def test_brackets_in_a_text_nest_nothing(text: str) -> None:
     many: Json = {text: [text * (DEPTH_LIMIT + 1), text]}
@@ -151,6 +158,20 @@ def test_a_payload_at_its_bound_is_taken_and_one_byte_more_is_not() -> None:
     with pytest.raises(TooLarge, match="arguments has 6 bytes, and 5 are allowed") as too_large:
         check_size(Payload(b"123456"), 5, what="arguments")
     assert (too_large.value.what, too_large.value.size, too_large.value.limit) == ("arguments", 6, 5)
+
+
+@pytest.mark.parametrize("value", ["text", {"a": 1}, 5, bytearray(b"1")], ids=repr)
+def test_what_was_not_encoded_is_told_to_be(value: object) -> None:
+    with pytest.raises(InvalidValue, match=r"arguments must be a payload, not .*: encode it first"):
+        check_size(cast("Payload", value), 100, what="arguments")
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"{", b"nul", b"\xff", b"[" * 100_000], ids=["empty", "half", "word", "byte", "deep"]
+)
+def test_what_encode_did_not_make_is_not_json(payload: bytes) -> None:
+    with pytest.raises(NotJson, match="this payload is not JSON"):
+        decode(Payload(payload))
 
 
 def test_a_bound_counts_bytes_and_not_characters() -> None:

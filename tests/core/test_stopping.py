@@ -24,7 +24,7 @@ from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import Lease, Progress
 from raincheck.core.retry import RetryPolicy
-from raincheck.errors import LeaseLost
+from raincheck.errors import InvalidValue, LeaseLost
 
 SIGNAL = Signal("worker-2", "child task-2 ended")
 
@@ -60,6 +60,12 @@ def test_a_park_without_a_moment_waits_for_something_else() -> None:
     assert (parked.phase, parked.due_at) == (Phase.PARKED, None)
     assert decide(parked, Due(), at(10**6)) is None
     assert after(parked, SIGNAL).phase is Phase.QUEUED
+
+
+def test_a_park_until_a_moment_without_a_time_zone_is_refused() -> None:
+    # Kept, it could be compared with no other moment, and every claim would stumble over it.
+    with pytest.raises(InvalidValue):
+        decide(running(), Park(1, seen=0, until=at(20).replace(tzinfo=None)), at(0))
 
 
 def test_a_park_that_missed_an_answer_goes_to_the_queue() -> None:

@@ -89,6 +89,8 @@ def test_every_piece_of_code_on_the_page_is_in_a_file_that_is_tested() -> None:
     pieces = [piece for block, line in shown for piece in re.split(r"\n+(?=def |async def |@|class )", block or line)]
     assert len(pieces) > 10
     for piece in pieces:
+        if piece.startswith("from "):
+            continue
         assert "".join(line.strip() for line in piece.splitlines()) in code, piece
 
 

@@ -184,6 +184,24 @@ async def test_a_reader_who_waits_is_let_go_at_the_end() -> None:
     assert ended == [[]]
 
 
+async def test_of_two_who_wait_on_one_feed_one_is_told_and_the_other_waits_on() -> None:
+    feeds, found = Feeds(), list[Hint]()
+    with feeds.listen() as feed:
+
+        async def read() -> None:
+            found.append(await _next(feed))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            feeds.publish(_ids("a"))
+            await anyio.wait_all_tasks_blocked()
+            assert found == [_hint("a")]
+            feeds.publish(_ids("b"))
+    assert found == [_hint("a"), _hint("b")]
+
+
 async def test_closing_twice_is_fine() -> None:
     feeds = Feeds()
     with feeds.listen() as feed:

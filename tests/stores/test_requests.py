@@ -55,6 +55,8 @@ def _ids(tasks: tuple[Task, ...]) -> list[str]:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
+    ({"namespace": ""}, "a namespace must not be empty"),
+    ({"tools": {TOOL.name}}, "a claim names tools with their versions, as a frozenset of Tool"),
     ({"holder": ""}, "a worker's name must not be empty"),
     ({"holder": "\ud800"}, "a worker's name .* lone surrogate"),
     ({"limit": 0}, "a claim takes from 1 to 1000 tasks, not 0"),

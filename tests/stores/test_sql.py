@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from raincheck.errors import ConfigurationError
 from raincheck.stores.sql import load_queries
 from raincheck.stores.sqlite.queries import QUERIES
 
@@ -64,5 +65,6 @@ def test_every_query_that_is_shipped_is_one_statement() -> None:
 
 
 def test_a_name_that_is_given_twice_is_not_lost_without_a_word(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="one"):
-        _load(tmp_path, "-- name: one\nSELECT 1;\n-- name: one\nSELECT 2;\n")
+    text = "".join(f"-- name: {name}\nSELECT 1;\n" for name in ("one", "two", "three", "two", "one", "two"))
+    with pytest.raises(ConfigurationError, match=r"queries\.sql has several queries of one name: one, two$"):
+        _load(tmp_path, text)

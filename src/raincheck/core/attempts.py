@@ -13,7 +13,7 @@ from raincheck.core.note import decide_note
 from raincheck.core.payload import Payload, check_size, encode
 from raincheck.core.records import Attempt, Lease, Task
 from raincheck.core.retry import OnInterrupt
-from raincheck.core.text import clip
+from raincheck.core.text import check_moment, clip
 from raincheck.errors import LeaseLost
 
 
@@ -31,6 +31,7 @@ def from_attempt(task: Task, command: ask.AttemptCommand, now: datetime, limits:
         case ask.Note():
             return decide_note(task, command, now, actor=actor, limits=limits)
         case ask.Park():
+            check_moment(command.until)
             if command.seen != task.signals:
                 return _stop(task, Event.RELEASE, now, actor, note="something it waits for came in between")
             return _stop(task, Event.PARK, now, actor, due_at=command.until)

@@ -13,8 +13,8 @@ from raincheck.core.payload import Json, Payload, check_size
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.core.retention import DEFAULT_RETENTION, Retention
 from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
-from raincheck.core.text import check_name, clip
-from raincheck.errors import InvalidValue
+from raincheck.core.text import check_moment, check_name, clip
+from raincheck.errors import InvalidValue, NotJson
 
 PRIORITIES = range(-100, 101)
 
@@ -42,8 +42,15 @@ class NewTask:
 
 
 def digest_request(tool: str, arguments: Json) -> str:
-    """Tells one request from another, whatever the order of its keys."""
-    text = json.dumps([tool, arguments], sort_keys=True, separators=(",", ":"))
+    """Tells one request from another, whatever the order of its keys.
+
+    Raises:
+        NotJson: the arguments are not JSON.
+    """
+    try:
+        text = json.dumps([tool, arguments], sort_keys=True, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(f"the arguments of {tool!r} can't be written as JSON: {error}") from error
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -78,14 +85,23 @@ def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
 
 
 def _check(new: NewTask, now: datetime, limits: Limits) -> None:
+    for moment in (now, new.due_at, new.deadline_at):
+        check_moment(moment)
     check_name(new.id, what="a task's id")
     check_name(new.namespace, what="a namespace")
     check_name(new.tool.name, what="a tool's name")
     check_name(new.tool.version, what="a tool's version")
+    if new.parent_id is not None:
+        check_name(new.parent_id, what="a parent's id")
     if new.idempotency_key is not None:
         check_name(new.idempotency_key, what="an idempotency key")
+    if new.idempotency_key is not None and not new.owner.may_list:
+        # Holding the id of an anonymous task is the right to it, and a guessed key would be answered with the id.
+        raise InvalidValue("an anonymous caller can't use an idempotency key: leave it out")
+    if new.request_digest is not None:
+        check_name(new.request_digest, what="the digest of a request")
     if (new.idempotency_key is None) != (new.request_digest is None):
-        raise InvalidValue("an idempotency key and the digest of its request go together")
+        raise InvalidValue("an idempotency key goes with the digest of its request: see digest_request")
     if new.priority not in PRIORITIES:
         raise InvalidValue(f"priority must be from {PRIORITIES[0]} to {PRIORITIES[-1]}, not {new.priority}")
     if new.deadline_at is not None and new.deadline_at <= max(now, new.due_at or now):

@@ -12,7 +12,9 @@ from raincheck.core.move import move
 from raincheck.core.payload import check_size
 from raincheck.core.records import Progress, Task
 from raincheck.core.text import check_name, clip
-from raincheck.errors import AlreadyRecorded, TooLarge
+from raincheck.errors import AlreadyRecorded, InvalidValue, TooLarge
+
+OCCURRENCES = 1 << 31
 
 
 def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Limits) -> Change | None:
@@ -34,6 +36,8 @@ def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Li
         progress=progress,
         status_message=message,
         open_inputs=task.open_inputs + len(note.asked),
+        # A task that gets on may be cut off as often as it likes; what counts is going wrong at the same place.
+        failures=0 if note.steps else task.failures,
     )
     return replace(
         change,
@@ -68,8 +72,20 @@ def _check(task: Task, note: Note, limits: Limits) -> None:
         if steps[step.name, step.occurrence] > 1:
             raise AlreadyRecorded.step(task.id, step.name, step.occurrence)
         check_name(step.name, what="a step's name")
+        if not 0 <= step.occurrence < OCCURRENCES:
+            raise InvalidValue(f"step {step.name!r} can't be number {step.occurrence}")
+        if step.fingerprint:
+            check_name(step.fingerprint, what=f"the fingerprint of step {step.name!r}")
         check_size(step.result, limits.step, what=f"the result of step {step.name!r}")
+    for creation in note.spawned:
+        child = creation.task
+        if (child.namespace, child.owner) != (task.namespace, task.owner) or child.parent_id not in (None, task.id):
+            raise InvalidValue(f"task {child.id!r} can't be spawned by {task.id!r}, whose owner and child it must be")
+        if child.idempotency_key is not None:
+            raise InvalidValue(f"task {child.id!r} is spawned, and once only: it takes no idempotency key")
     for question in note.asked:
+        if not question.is_open:
+            raise InvalidValue(f"question {question.key!r} is asked with its answer: ask it open")
         if keys[question.key] > 1:
             raise AlreadyRecorded.question(task.id, question.key)
         check_name(question.key, what="a question's key")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NewType, TypeAlias
 
-from raincheck.errors import NotJson, PayloadSealed, TooLarge
+from raincheck.errors import InvalidValue, NotJson, PayloadSealed, TooLarge
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -21,8 +21,9 @@ SEAL = b"\x01"
 DEPTH_LIMIT = 200
 """How many lists and objects may stand in each other."""
 
-# Everything but brackets: strings, which may have brackets in them, and all else.
-_NOT_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[^\[\]{}"]+')
+# Everything but brackets: strings, which may have brackets in them, and all else. Possessive, so that it takes no
+# memory for a long text.
+_NOT_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\[\]{}"]++')
 _to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -56,18 +57,27 @@ def decode(payload: Payload) -> Json:
 
     Raises:
         PayloadSealed: it is encrypted.
+        NotJson: it was not made by `encode`.
     """
     if payload.startswith(SEAL):
         raise PayloadSealed("this payload is encrypted: open the store with the key that sealed it")
-    value: Json = json.loads(payload)
+    try:
+        value: Json = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise NotJson(f"this payload is not JSON: {error}") from error
     return value
 
 
 def check_size(payload: Payload | None, limit: int, *, what: str) -> None:
-    """Refuse a payload beyond its bound.
+    """Refuse what is no payload, or one beyond its bound.
 
     Raises:
+        InvalidValue: it was not encoded.
         TooLarge: it has more bytes than `limit`.
     """
-    if payload is not None and len(payload) > limit:
+    if payload is None:
+        return
+    if not isinstance(payload, bytes):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+        raise InvalidValue(f"{what} must be a payload, not {type(payload).__name__}: encode it first")
+    if len(payload) > limit:
         raise TooLarge(what, len(payload), limit)

@@ -97,7 +97,7 @@ class Task:
     version: int = 1
     fence: int = 0
     failures: int = 0
-    """How many attempts have gone wrong."""
+    """How many attempts have gone wrong since a step was last finished."""
     attempt: Attempt | None = None
     pausing: bool = False
     """Somebody wants the running task paused; its attempt stops at its next checkpoint."""

@@ -20,7 +20,7 @@ class OnInterrupt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How many attempts may go wrong, and the wait after each.
+    """How many attempts may go wrong without finishing a step, and the wait after each.
 
     The wait grows from `first` by `factor` up to `most`; `jitter` is the part of it (0 to 1) that is left to chance.
     """

@@ -1,4 +1,6 @@
-"""Text from outside, made fit for any store: bounded, no NUL, nothing that UTF-8 can't carry."""
+"""Text and times from outside, made fit for any store, or refused."""
+
+from datetime import datetime
 
 from raincheck.errors import InvalidValue, TooLarge
 
@@ -19,6 +21,16 @@ def check_name(name: str, *, what: str) -> None:
         raise TooLarge(what, len(name), NAME_LIMIT, "characters")
     if "\0" in name or not _is_encodable(name):
         raise InvalidValue(f"{what} {name!r} has a NUL or a lone surrogate: remove it")
+
+
+def check_moment(moment: datetime | None) -> None:
+    """Refuse a time that can't be compared with others.
+
+    Raises:
+        InvalidValue: it has no time zone.
+    """
+    if moment is not None and moment.tzinfo is None:
+        raise InvalidValue(f"{moment} has no time zone: use aware times, such as SystemClock().now()")
 
 
 def clip(message: str | None) -> str | None:

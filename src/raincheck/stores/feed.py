@@ -47,17 +47,22 @@ class Feed:
         return self
 
     async def __anext__(self) -> Hint:
-        await self._ready.wait()
-        if self._has_missed:
-            hint, self._has_missed = ANYTHING, False
-        elif self._pending:
-            hint = frozenset(self._pending)
-            self._pending.clear()
-        else:
-            raise StopAsyncIteration
-        if not (self._pending or self._closed):
-            self._ready.clear()
-        return hint
+        while True:
+            await self._ready.wait()
+            if self._has_missed:
+                hint, self._has_missed = ANYTHING, False
+            elif self._pending:
+                hint = frozenset(self._pending)
+                self._pending.clear()
+            elif self._closed:
+                raise StopAsyncIteration
+            else:
+                # Another waiter on the same feed was quicker.
+                self._ready.clear()
+                continue
+            if not (self._pending or self._closed):
+                self._ready.clear()
+            return hint
 
 
 class Feeds:

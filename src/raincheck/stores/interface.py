@@ -79,7 +79,7 @@ class Store(Protocol):
         - Where the owner has a task in this namespace with the same idempotency key, that task is returned (its id
           differs from the one asked for), and nothing is created. Of two racing creates with one key, one creates
           and the other gets the winner's task. A task that has expired does not count any more: it is forgotten, and
-          its key and its id are free.
+          its key is free.
         - The same key with another `request_digest` is `IdempotencyConflict`.
         - The quota is counted in the same transaction, so two racing creates can't both take the last place:
           the loser gets `QuotaExceeded`. A task that is returned by its key is not counted again.
@@ -178,9 +178,16 @@ class Store(Protocol):
         ...
 
     async def count_live(self, scope: Scope) -> Mapping[Phase, int]:
-        """How many tasks are in each live phase. Phases without tasks are left out."""
+        """How many tasks are in each live phase. Phases without tasks are left out.
+
+        An owner who can't be told from others gets no counts.
+        """
         ...
 
     def listen(self) -> AbstractContextManager[Feed]:
-        """A feed of the ids of tasks that change from now on, made by any handle on the same data."""
+        """A feed that hints at the tasks that change from now on, by any handle on the same data.
+
+        Iterate over it: each hint is a set of ids. An empty one means that anything may have changed: there were too
+        many to name, or some may have been missed. Whoever waits for a task reads it again after either.
+        """
         ...

@@ -33,7 +33,10 @@ class ClaimRequest:
     limit: int
 
     def __post_init__(self) -> None:
+        check_name(self.namespace, what="a namespace")
         check_name(self.holder, what="a worker's name")
+        if not all(isinstance(tool, Tool) for tool in self.tools):  # pyright: ignore[reportUnnecessaryIsInstance] - not all callers are type-checked
+            raise InvalidValue(f"a claim names tools with their versions, as a frozenset of Tool, not {self.tools}")
         if not 1 <= self.limit <= PAGE_LIMIT:
             raise InvalidValue(f"a claim takes from 1 to {PAGE_LIMIT} tasks, not {self.limit}")
         if not timedelta(0) < self.lease_for <= LONGEST_LEASE:

@@ -30,7 +30,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def make_store(self, folder: Path) -> Store:
         """A store, not opened yet, that keeps its data (if it has any) in this empty folder."""
-        raise NotImplementedError
+        raise NotImplementedError("say how to make your store: override make_store")
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,9 +64,10 @@ class SideBySide(RuleBasedStateMachine):
 
         expected, found = self.loop.run_until_complete(run())
         if isinstance(expected, RaincheckError) or isinstance(found, RaincheckError):
-            assert (type(found), str(found)) == (type(expected), str(expected))
+            is_same = (type(found), str(found)) == (type(expected), str(expected))
         else:
-            assert found == expected
+            is_same = found == expected
+        assert is_same, f"your store gave\n  {found!r}\nand the model\n  {expected!r}"
         return expected
 
     def commit_from(self, hand: Task, command: Command, *, extends: bool = False) -> None:

@@ -42,6 +42,9 @@ class MemoryStore:
         self._feeds = Feeds()
         self._is_open = False
 
+    def __repr__(self) -> str:
+        return "MemoryStore()"
+
     async def open(self) -> None:
         self._is_open = True
 
@@ -119,7 +122,7 @@ class MemoryStore:
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         counts: dict[Phase, int] = {}
         for task in self._opened().live_tasks():
-            if scope.covers(task.namespace, task.owner):
+            if scope.may_list and scope.covers(task.namespace, task.owner):
                 counts[task.phase] = counts.get(task.phase, 0) + 1
         return counts
 

@@ -1,5 +1,6 @@
 """Opening a file: what must be there, how connections are set up, and what is not ours is left alone."""
 
+import errno
 import os
 import sqlite3
 import stat
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from raincheck.errors import ConfigurationError, StoreUnavailable
+from raincheck.errors import ConfigurationError, StoreReadOnly, StoreUnavailable
 from raincheck.stores.sqlite.errors import translate
 from raincheck.stores.sqlite.migrate import Migration, migrate, schema_version
 
@@ -28,26 +29,31 @@ def connect(path: str, timeout: float) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=True)
 
 
-def prepare_file(path: Path, open_connection: Connect, timeout: float, migrations: Sequence[Migration]) -> None:
-    """Make sure that the file is there, is ours, can be written and has the newest schema.
+def prepare_file(path: Path, open_connection: Connect, timeout: float, migrations: Sequence[Migration]) -> Path:
+    """Make sure that the file is there, is ours, can be written and has the newest schema. Returns its real path.
 
     Raises:
         ConfigurationError, StoreError: what is wrong with the path or the file. The file was left as it was.
     """
     check_sqlite()
+    path = _real_path(path)
     _make_file(path)
     try:
         connection = open_connection(str(path), timeout)
     except sqlite3.Error as error:
         raise translate(error, str(path)) from error
     try:
+        # In a transaction, so that what another process makes of a new file meanwhile is seen whole or not at all.
+        connection.execute("BEGIN")
         schema_version(connection, str(path), migrations[-1].version)
+        connection.execute("COMMIT")
         _use_wal(connection, path, timeout)
         migrate(connection, str(path), migrations)
     except sqlite3.Error as error:
         raise translate(error, str(path)) from error
     finally:
         connection.close()
+    return path
 
 
 def open_writer(open_connection: Connect, path: Path, timeout: float, synchronous: Synchronous) -> sqlite3.Connection:
@@ -73,6 +79,14 @@ def check_sqlite() -> None:
         )
 
 
+def _real_path(path: Path) -> Path:
+    """Where the file really is: SQLite keeps its log there, and not beside a link."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store") from error
+
+
 def _make_file(path: Path) -> None:
     """Make the file where there is none: by us and not by SQLite, so that nobody else can read it even for a moment.
 
@@ -88,12 +102,28 @@ def _make_file(path: Path) -> None:
                 raise ConfigurationError(f"there is no folder {path.parent} for the store {path.name}: create it first")
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, stat.S_IRUSR | stat.S_IWUSR))
         except FileExistsError:
-            pass
-        except OSError as error:
-            what = f"it can't be made ({error.strerror}): check the path and the rights to it"
-            raise StoreUnavailable(str(path), what) from error
-        except ValueError as error:
-            raise ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store") from error
+            _check_rights(path)
+        except (OSError, ValueError) as error:
+            raise _why_not(path, error) from error
+
+
+def _check_rights(path: Path) -> None:
+    """Refuse a file that can't be written before SQLite makes files beside it that can't be written either."""
+    beside = (path.with_name(path.name + ending) for ending in ("", "-wal", "-shm"))
+    locked = [str(file) for file in (path.parent, *beside) if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
+    if locked:
+        raise StoreReadOnly(
+            str(path), f"it can't be written: check the rights to {', '.join(locked)}, or name another store"
+        )
+
+
+def _why_not(path: Path, error: OSError | ValueError) -> Exception:
+    if not isinstance(error, OSError) or error.errno == errno.ENAMETOOLONG:
+        return ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        what = f"it can't be made ({error.strerror}): check the rights to {path.parent}, or name another store"
+        return StoreReadOnly(str(path), what)
+    return StoreUnavailable(str(path), f"it can't be made ({error.strerror}): check the path, then try again")
 
 
 def _use_wal(connection: sqlite3.Connection, path: Path, timeout: float) -> None:

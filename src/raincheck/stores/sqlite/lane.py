@@ -6,6 +6,7 @@ callers commit at once, the disk is synced once for all of them.
 """
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from raincheck.stores.sqlite.errors import translate
 T = TypeVar("T")
 
 ROUND_LIMIT = 256
-"""How many jobs a round takes at most, so that the first caller does not wait for too many others."""
+"""About how many jobs a round takes at most, so that the first caller does not wait for too many others."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +40,7 @@ class Lane:
         self._store = store
         self._connect = connect
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self._pending: list[Job[Any]] = []
         self._jobs: SimpleQueue[list[Job[Any]] | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -51,12 +53,13 @@ class Lane:
     async def open(self) -> None:
         """Start the thread, and wait until it has its connection."""
         self._thread.start()
-        await self._opened
+        await asyncio.shield(self._opened)
 
     def submit(self, run: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Do it on the lane's thread. A caller that is cancelled does not stop it: it is done whole or not at all."""
         if self._is_closed:
             raise self._refusal()
+        self.check_home()
         job = Job(run, self._loop.create_future())
         if not self._pending:
             # Handed over when the loop has run everybody else who is ready, and may want to submit too. That makes
@@ -65,9 +68,17 @@ class Lane:
         self._pending.append(job)
         return job.future
 
+    def check_home(self) -> None:
+        """Refuse to be used by another event loop, or in another process, than the one that opened it."""
+        if asyncio.get_running_loop() is not self._loop or os.getpid() != self._process:
+            raise StoreUnavailable(
+                self._store, "it was opened by another event loop or process: open a store of its own for this one"
+            )
+
     def _hand_over(self) -> None:
         jobs, self._pending = self._pending, []
-        self._jobs.put(jobs)
+        for first in range(0, len(jobs), ROUND_LIMIT):
+            self._jobs.put(jobs[first : first + ROUND_LIMIT])
 
     async def close(self) -> None:
         """Finish what was submitted, then let go of the connection."""
@@ -75,7 +86,8 @@ class Lane:
             self._is_closed = True
             self._hand_over()
             self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join)
 
     def _serve(self) -> None:
         try:
@@ -84,7 +96,7 @@ class Lane:
             self._tell_loop(self._break, error)
             return
         try:
-            self._tell_loop(self._opened.set_result, None)
+            self._tell_loop(self._set_opened, None)
             self._serve_with(connection)
         except BaseException as error:  # noqa: BLE001 - likewise
             self._tell_loop(self._break, error)
@@ -147,14 +159,22 @@ class Lane:
         self._broken_by = error
         self._why_closed = f"an unexpected error stopped it ({error!r}): close the store and open it again"
         self._is_closed = True
-        if not self._opened.done():
-            self._opened.set_exception(error)
+        self._set_opened(error)
         self._hand_over()
         while not self._jobs.empty():
             jobs = self._jobs.get() or []
             for job in jobs:
                 job.error = self._refusal()
             self._settle(jobs)
+
+    def _set_opened(self, error: BaseException | None) -> None:
+        # Whoever waited for it may have been cancelled.
+        if self._opened.done():
+            return
+        if error is None:
+            self._opened.set_result(None)
+        else:
+            self._opened.set_exception(error)
 
     def _translated(self, error: BaseException) -> BaseException:
         if not isinstance(error, sqlite3.Error):

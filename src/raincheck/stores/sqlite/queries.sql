@@ -95,7 +95,7 @@ ORDER BY created_at DESC LIMIT 1 OFFSET :n - 1;
 SELECT * FROM tasks
 WHERE namespace = :namespace AND phase = 'parked' AND due_at <= :now
     AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools))
-ORDER BY due_at LIMIT :due_limit;
+ORDER BY due_at, id LIMIT :due_limit;
 
 -- name: queued_tasks
 -- The next tasks to run, of the tools that are asked for.

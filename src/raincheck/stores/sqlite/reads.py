@@ -72,7 +72,7 @@ def history(
     with _one_moment(connection):
         pk = rows.pk_of(_row(connection, task_id, scope, now))
         found = connection.execute(
-            QUERIES["history"], {"pk": pk, "after": min(after, _LARGEST), "limit": page_size(limit)}
+            QUERIES["history"], {"pk": pk, "after": max(0, min(after, _LARGEST)), "limit": page_size(limit)}
         ).fetchall()
     return tuple(map(rows.entry_of, found))
 
@@ -142,5 +142,9 @@ def _one_moment(connection: sqlite3.Connection) -> Generator[None]:
     connection.execute("BEGIN")
     try:
         yield
-    finally:
-        connection.execute("COMMIT")
+    except BaseException:
+        # What SQLite itself gave up is over already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

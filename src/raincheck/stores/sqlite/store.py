@@ -5,6 +5,7 @@ for each other in SQLite, for the length of a commit.
 """
 
 import asyncio
+import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, Journal, View
@@ -20,7 +21,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId
-from raincheck.errors import StoreUnavailable
+from raincheck.errors import ConfigurationError, StoreUnavailable
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
 from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
@@ -45,13 +46,15 @@ class SqliteStore:
 
     def __init__(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         *,
         synchronous: Synchronous = "FULL",
         lock_timeout: float = 30.0,
         connect: Connect = connect,
     ) -> None:
-        self._path = path
+        if synchronous not in get_args(Synchronous):
+            raise ConfigurationError(f"synchronous is one of {get_args(Synchronous)}, not {synchronous!r}")
+        self._path = Path(path)
         self._synchronous: Synchronous = synchronous
         self._lock_timeout = lock_timeout
         self._connect = connect
@@ -61,35 +64,50 @@ class SqliteStore:
         self._reader: Lane | None = None
         self._writer: WriteLane | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self._path)!r})"
 
     async def open(self) -> None:
-        if self._writer is not None:
-            return
-        migrations = await asyncio.to_thread(shipped_migrations)
-        await asyncio.to_thread(prepare_file, self._path, self._connect, self._lock_timeout, migrations)
-        write = partial(open_writer, self._connect, self._path, self._lock_timeout, self._synchronous)
-        read = partial(open_reader, self._connect, self._path, self._lock_timeout)
-        known_version = migrations[-1].version
-        writer = WriteLane("raincheck-write", self._path, write, known_version, self._feeds.publish)
-        reader = Lane("raincheck-read", str(self._path), read)
-        await writer.open()
-        try:
-            await reader.open()
-        except BaseException:
-            await writer.close()
-            raise
-        self._writer, self._reader = writer, reader
+        async with self._changing:
+            if self._writer is None:
+                await self._open_lanes()
+            else:
+                self._writer.check_home()
 
     async def close(self) -> None:
         self._feeds.close()
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        # The reader first: the last connection to go moves what is left in the log, so that one must be able to write.
-        lanes, self._reader, self._writer = (self._reader, self._writer), None, None
-        for lane in lanes:
-            if lane is not None:
-                await lane.close()
+        # Shielded, so that a caller who is cancelled in the middle does not leave a thread or a connection behind.
+        await asyncio.shield(asyncio.ensure_future(self._close()))
+
+    async def _open_lanes(self) -> None:
+        migrations = await asyncio.to_thread(shipped_migrations)
+        path = await asyncio.to_thread(prepare_file, self._path, self._connect, self._lock_timeout, migrations)
+        # The real one from now on, so that it stays the same file if the program changes its folder.
+        self._path = path
+        write = partial(open_writer, self._connect, path, self._lock_timeout, self._synchronous)
+        read = partial(open_reader, self._connect, path, self._lock_timeout)
+        known_version = migrations[-1].version
+        writer = WriteLane("raincheck-write", path, write, known_version, self._feeds.publish)
+        reader = Lane("raincheck-read", str(path), read)
+        try:
+            await writer.open()
+            await reader.open()
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(_close_lanes(reader, writer)))
+            raise
+        self._writer, self._reader = writer, reader
+
+    async def _close(self) -> None:
+        async with self._changing:
+            if self._watching is not None:
+                self._watching.cancel()
+                await asyncio.gather(self._watching, return_exceptions=True)
+            reader, writer = self._reader, self._writer
+            self._reader = self._writer = None
+            if reader is not None and writer is not None:
+                await _close_lanes(reader, writer)
 
     async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
         return await self._write(partial(writes.create, creation=creation, quota=quota, now=now))
@@ -135,7 +153,7 @@ class SqliteStore:
         return await self._read(partial(reads.list_tasks, query=query, now=now, after=after, limit=limit))
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
-        return await self._read(partial(reads.count_live, scope=scope))
+        return await self._read(partial(reads.count_live, scope=scope)) if scope.may_list else {}
 
     @contextmanager
     def listen(self) -> Generator[Feed]:
@@ -162,3 +180,9 @@ class SqliteStore:
         written = write(connection)
         log_changes(connection, written.touched, self._origin)
         return written
+
+
+async def _close_lanes(reader: Lane, writer: WriteLane) -> None:
+    # The reader first: the last connection to go moves what is left in the log, so that one must be able to write.
+    await reader.close()
+    await writer.close()

@@ -7,7 +7,7 @@ from queue import Empty
 from typing import Any
 
 from raincheck.core.records import TaskId
-from raincheck.errors import RaincheckError
+from raincheck.errors import RaincheckError, StoreUnavailable
 from raincheck.stores.sqlite.lane import Job, Lane
 from raincheck.stores.sqlite.migrate import schema_version
 
@@ -28,9 +28,9 @@ class WriteLane(Lane):
     """Groups the commits of many callers. Each is still whole: one that fails takes nothing with it.
 
     It also moves the write-ahead log into the database, instead of leaving that to SQLite, for two reasons: the
-    file then shrinks back to nothing, and it is done under the write lock. SQLite before 3.51.3 can, very
-    rarely, damage a file when one process moves the log just while another starts it anew; under the write lock
-    nobody can.
+    file then shrinks back to nothing, and it asks for the write lock first. SQLite before 3.51.3 can, very
+    rarely, damage a file when one process moves the log just while another starts it anew; who has the write lock
+    is safe from that. (Where the lock can't be had in time, SQLite moves what it can without it.)
     """
 
     def __init__(
@@ -42,11 +42,17 @@ class WriteLane(Lane):
         announce: Callable[[Iterable[TaskId]], None],
     ) -> None:
         self._announce = announce
+        self._path = path
+        self._identity: tuple[int, int] | None = None
         self._wal = path.with_name(path.name + "-wal")
         self._known_version = known_version
         self._wal_limit = WAL_LIMIT
         self._idle_after: float | None = None
         super().__init__(name, str(path), connect)
+
+    def _serve_with(self, connection: sqlite3.Connection) -> None:
+        self._identity = _identity(self._path)
+        super()._serve_with(connection)
 
     def _wait_for_jobs(self, connection: sqlite3.Connection) -> list[Job[Any]] | None:
         while self._idle_after is not None:
@@ -58,44 +64,59 @@ class WriteLane(Lane):
         return self._jobs.get()
 
     def _run(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> None:
-        if not self._commit(connection, jobs):
-            for job in jobs:
-                self._commit(connection, [job])
+        # Together, since that is one sync for all; then together with savepoints, if one failed after it had written
+        # something; then one by one, if the transaction as a whole could not be had. Jobs can be run again.
+        if self._commit(connection, jobs) or self._commit(connection, jobs, with_savepoints=True):
+            return
+        for job in jobs:
+            self._commit(connection, [job])
 
     def _tidy_up(self, connection: sqlite3.Connection) -> None:
         self._idle_after = IDLE_AFTER
         if self._wal_size() > self._wal_limit:
             self._checkpoint(connection)
 
-    def _commit(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> bool:
-        """Do the jobs in one transaction; false if nothing was kept and each should be tried alone.
+    def _commit(self, connection: sqlite3.Connection, jobs: list[Job[Any]], *, with_savepoints: bool = False) -> bool:
+        """Do the jobs in one transaction; false if nothing was kept and they should be tried more carefully.
 
-        Most jobs that fail do so before they write (a stale change finds no row to update) and need nothing
-        more. One that fails after it wrote has to be rolled back, and the others with it: they are innocent,
-        and tried again.
+        Most jobs that fail do so before they write (a stale change finds no row to update) and need nothing more. One
+        that fails after it wrote has to be rolled back: to its savepoint or, without one, with all the others.
         """
-        is_alone = len(jobs) == 1
+        for job in jobs:
+            job.error = None
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            # Another process may have brought a newer raincheck, and migrated the file under this one.
-            schema_version(connection, self._store, self._known_version)
+            self._begin(connection)
         except (sqlite3.Error, RaincheckError) as error:
             self._fail(connection, jobs, error)
             return True
         for job in jobs:
             written = connection.total_changes
-            job.error = None
+            if with_savepoints:
+                connection.execute("SAVEPOINT job")
             self._run_one(connection, job)
-            # A full disk, among others, makes SQLite roll the whole transaction back by itself.
-            if job.error is not None and not (connection.in_transaction and connection.total_changes == written):
-                self._roll_back(connection)
-                return is_alone
+            if job.error is not None and (connection.total_changes != written or not connection.in_transaction):
+                # A full disk, among others, makes SQLite roll the whole transaction back by itself.
+                if not (with_savepoints and connection.in_transaction):
+                    self._roll_back(connection)
+                    return len(jobs) == 1
+                connection.execute("ROLLBACK TO job")
+            if with_savepoints:
+                connection.execute("RELEASE job")
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._fail(connection, jobs, error)
-            return is_alone
+            return len(jobs) == 1
         return True
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        # Another process may have brought a newer raincheck, and migrated the file under this one.
+        schema_version(connection, self._store, self._known_version)
+        if _identity(self._path) != self._identity:
+            raise StoreUnavailable(
+                self._store, "the file was removed or replaced while it was open: close the store and open it again"
+            )
 
     def _settle(self, jobs: list[Job[Any]]) -> None:
         super()._settle(jobs)
@@ -135,8 +156,17 @@ class WriteLane(Lane):
     def _wal_size(self) -> int:
         try:
             return self._wal.stat().st_size
-        except FileNotFoundError:
+        except OSError:
             return 0
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells a file from another that comes in its place; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _touched(job: Job[Any]) -> tuple[TaskId, ...]:

@@ -19,7 +19,7 @@ class ContractBase:
 
     def make_store(self, folder: Path) -> Store:
         """A store, not opened yet. For a shared or durable one, the same folder means the same data."""
-        raise NotImplementedError
+        raise NotImplementedError("say how to make your store: override make_store")
 
     @pytest.fixture
     def anyio_backend(self) -> str:

@@ -110,6 +110,17 @@ class LastingContract(ContractBase):
             assert sum(isinstance(outcome, QuotaExceeded) for outcome in outcomes) == 15
             assert await one.count_live(EVERYTHING) == {Phase.QUEUED: 5}
 
+    async def test_closing_one_handle_ends_only_its_own_feeds(self, tmp_path: Path, clock: FakeClock) -> None:
+        self.need(shared=True)
+        async with self.opened(tmp_path) as one:
+            with one.listen() as feed:
+                async with self.opened(tmp_path):
+                    pass
+                task = await Scene(one, clock).create()
+                async with asyncio.timeout(10):
+                    while task.id not in await anext(feed):
+                        pass
+
     async def test_a_listener_hears_of_what_another_handle_does(self, tmp_path: Path, clock: FakeClock) -> None:
         self.need(shared=True)
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:

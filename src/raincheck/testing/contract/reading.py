@@ -165,6 +165,7 @@ class ReadingContract(ContractBase):
         anonymous = Scope.of(NAMESPACE, Owner.anonymous())
         task = await scene.create(owner=Owner.anonymous())
         assert await self.page(scene, TaskQuery(anonymous)) == Page((), None)
+        assert await scene.store.count_live(anonymous) == {}
         assert await scene.load(task, anonymous) == task
 
     async def test_an_anonymous_session_sees_its_own(self, scene: Scene) -> None:

@@ -67,7 +67,7 @@ CREATE INDEX tasks_of_parent ON tasks (parent_id, created_at, id) WHERE parent_i
 CREATE UNIQUE INDEX tasks_by_key ON tasks (namespace, owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
 -- What looks for something to do. Each index holds only what is to be found, so finished tasks cost nothing here.
 CREATE INDEX tasks_queued ON tasks (namespace, priority DESC, created_at, id) WHERE phase = 'queued';
-CREATE INDEX tasks_due ON tasks (namespace, due_at) WHERE phase = 'parked' AND due_at IS NOT NULL;
+CREATE INDEX tasks_due ON tasks (namespace, due_at, id) WHERE phase = 'parked' AND due_at IS NOT NULL;
 CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX tasks_with_deadline ON tasks (deadline_at) WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;
