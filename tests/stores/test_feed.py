@@ -1,5 +1,7 @@
 """Feeds: hints in order, merged, bounded, and over when the store is closed."""
 
+import asyncio
+
 import anyio
 import pytest
 
@@ -233,3 +235,14 @@ async def test_a_reader_who_gives_up_misses_nothing_when_it_comes_back() -> None
         assert await _is_waiting(feed)
         feeds.publish(_ids("a"))
         assert await _next(feed) == _hint("a")
+
+
+async def test_of_two_who_wait_on_one_feed_one_hears_and_the_other_goes_on_waiting() -> None:
+    feed = Feed()
+    waiting = [asyncio.ensure_future(anext(feed)) for _ in range(2)]
+    await asyncio.sleep(0)
+    feed.publish(frozenset({TaskId("one")}))
+    done, still = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    assert [one.result() for one in done] == [frozenset({"one"})]
+    feed.publish(frozenset({TaskId("two")}))
+    assert [await one for one in still] == [frozenset({"two"})]

@@ -110,6 +110,12 @@ def test_what_is_due_goes_to_the_queue_the_first_to_be_due_first() -> None:
     assert {change.after.phase for change in woken} == {Phase.QUEUED}
 
 
+def test_what_is_paused_or_waits_for_something_else_is_not_woken() -> None:
+    paused, waiting, due = _tasks({"due_at": _at(1)}, {"due_at": _at(1)}, {"due_at": _at(1)})
+    tasks = [paused.evolve(phase=Phase.PAUSED), waiting.evolve(due_at=None), due]
+    assert [change.after.id for change in _request().wake(tasks, _at(1))] == [due.id]
+
+
 def test_only_so_many_are_woken_at_once() -> None:
     tasks = _tasks(*({"due_at": _at(1)} for _ in range(DUE_LIMIT + 1)))
     assert len(_request().wake(tasks, _at(1))) == DUE_LIMIT
@@ -152,6 +158,13 @@ def test_pages_show_each_task_once_newest_first() -> None:
         position = page.next
     assert position is None
     assert seen == [task.id for task in reversed(tasks)]
+
+
+def test_a_page_shows_only_what_the_query_names() -> None:
+    one, other = _tasks({}, {"owner": BOB})
+    assert _ids(page_of([one, other], TaskQuery(Scope.of(NAMESPACE, BOB)), now=NOW, after=None, limit=9).tasks) == [
+        other.id
+    ]
 
 
 def test_a_page_that_is_exactly_full_is_the_last() -> None:

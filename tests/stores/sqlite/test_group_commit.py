@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ import pytest
 from raincheck.core.commands import Complete, Note
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
-from raincheck.errors import AlreadyRecorded, StoreUnavailable
+from raincheck.errors import AlreadyRecorded, StoreError, StoreUnavailable
+from raincheck.stores.feed import ANYTHING
 from raincheck.stores.requests import HeldAttempt
 from raincheck.stores.sqlite import SqliteStore
+from raincheck.stores.sqlite.lane import ROUND_LIMIT
 from raincheck.stores.sqlite.write_lane import IDLE_AFTER, WAL_LIMIT
 from raincheck.testing import Crashed, FakeClock, Scene, check_invariants
 from raincheck.testing.scene import EVERYTHING
@@ -205,3 +207,153 @@ async def test_a_long_read_of_somebody_else_is_not_waited_for_again_and_again(
     async with asyncio.timeout(60):
         while wal.stat().st_size:  # noqa: ASYNC110 - a file tells nobody that it shrank
             await asyncio.sleep(0.01)
+
+
+async def test_a_round_takes_only_so_many(scene: Scene, statements: list[str]) -> None:
+    statements.clear()
+    await asyncio.gather(*(scene.create() for _ in range(4 * ROUND_LIMIT)))
+    assert 2 <= statements.count("COMMIT") <= 4
+
+
+async def test_one_bad_job_among_many_costs_them_no_sync_of_their_own(scene: Scene, statements: list[str]) -> None:
+    task = await scene.begin()
+    task = await scene.do(task, Note(1, steps=(scene.step("load"),)))
+    statements.clear()
+    bad = scene.do(task, Note(1, status_message="half", steps=(scene.step("load"),)))
+    outcomes = await asyncio.gather(bad, *(scene.create() for _ in range(50)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [AlreadyRecorded] + [Task] * 50
+    assert await scene.load(task) == task
+    # The bad one is read before it is written, so the others may be a round ahead of it.
+    assert statements.count("COMMIT") <= 2
+
+
+class FailingConnection(sqlite3.Connection):
+    """Fails as told: at a commit, or in the middle of a job and with the whole transaction."""
+
+    fail_commits = 0
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if sql == "COMMIT" and type(self).fail_commits:
+            type(self).fail_commits -= 1
+            raise sqlite3.OperationalError("the disk is gone")
+        if sql.startswith("INSERT INTO history") and "give up" in str(parameters):
+            super().execute("ROLLBACK")
+            raise sqlite3.OperationalError("rolled back by itself")
+        return super().execute(sql, parameters)
+
+
+@pytest.fixture
+async def failing(tmp_path: Path) -> AsyncIterator[tuple[Scene, type[FailingConnection]]]:
+    factory = type("Failing", (FailingConnection,), {})
+    store = SqliteStore(
+        tmp_path / "tasks.db",
+        connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory),
+    )
+    await store.open()
+    yield Scene(store, FakeClock()), factory
+    await check_invariants(store)
+    await store.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_commit_that_fails_for_all_is_tried_again_for_each(
+    failing: tuple[Scene, type[FailingConnection]], times: int
+) -> None:
+    scene, factory = failing
+    factory.fail_commits = times
+    tasks = await asyncio.gather(*(scene.create() for _ in range(5)))
+    assert [await scene.load(task) for task in tasks] == tasks
+
+
+async def test_a_commit_that_fails_for_one_alone_is_an_error_and_keeps_nothing(
+    failing: tuple[Scene, type[FailingConnection]],
+) -> None:
+    scene, factory = failing
+    factory.fail_commits = 1
+    with pytest.raises(StoreError, match="the disk is gone"):
+        await scene.create(id=TaskId("lost"))
+    await scene.create(id=TaskId("lost"))
+
+
+async def test_one_that_makes_sqlite_give_up_the_transaction_takes_nobody_with_it(
+    failing: tuple[Scene, type[FailingConnection]],
+) -> None:
+    scene, _ = failing
+    outcomes = await asyncio.gather(
+        scene.create(), scene.create(actor="give up"), scene.create(), return_exceptions=True
+    )
+    assert [isinstance(outcome, Task) for outcome in outcomes] == [True, False, True]
+    for outcome in (outcomes[0], outcomes[2]):
+        assert isinstance(outcome, Task)
+        assert await scene.load(outcome) == outcome
+    assert await scene.store.count_live(EVERYTHING) == {"queued": 2}
+
+
+async def test_sqlite_is_told_to_leave_the_log_to_the_writer(tmp_path: Path) -> None:
+    statements: list[str] = []
+    store = SqliteStore(tmp_path / "tasks.db", connect=partial(counting_connect, statements))
+    await store.open()
+    await store.close()
+    assert "PRAGMA wal_autocheckpoint = 0" in statements
+    assert "PRAGMA query_only = ON" in statements
+
+
+class InterleavingConnection(sqlite3.Connection):
+    """Lets somebody else write in the middle of a read."""
+
+    meanwhile: Callable[[], None]
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if "FROM steps" in sql:
+            type(self).meanwhile()
+        return super().execute(sql, parameters)
+
+
+async def test_what_is_read_in_several_statements_is_of_one_moment(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+
+    def add_a_step() -> None:
+        with sqlite3.connect(path) as other:
+            other.execute("INSERT INTO steps VALUES (NULL, 1, 'late', 0, '', x'31', 1, 0)")
+
+    factory = type("Interleaving", (InterleavingConnection,), {"meanwhile": staticmethod(add_a_step)})
+    store = SqliteStore(
+        path, connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory)
+    )
+    await store.open()
+    scene = Scene(store, FakeClock())
+    task = await scene.begin()
+    journal = await store.journal(task.id, EVERYTHING, now=scene.clock.now())
+    assert journal.steps == ()
+    factory.meanwhile = staticmethod(lambda: None)
+    journal = await store.journal(task.id, EVERYTHING, now=scene.clock.now())
+    assert [step.name for step in journal.steps] == ["late"]
+    await store.close()
+
+
+class DeafConnection(sqlite3.Connection):
+    """Can't read the log of changes once."""
+
+    is_deaf = False
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if "min(seq)" in sql and type(self).is_deaf:
+            type(self).is_deaf = False
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, parameters)
+
+
+async def test_who_could_not_hear_for_a_moment_is_told_that_anything_may_have_changed(tmp_path: Path) -> None:
+    factory = type("Deaf", (DeafConnection,), {})
+    store = SqliteStore(
+        tmp_path / "tasks.db",
+        connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory),
+    )
+    await store.open()
+    with store.listen() as feed:
+        async with asyncio.timeout(10):
+            assert await anext(feed) == ANYTHING
+            factory.is_deaf = True
+            assert await anext(feed) == ANYTHING
+    assert not factory.is_deaf
+    await store.close()
