@@ -301,11 +301,12 @@ async def test_sqlite_is_told_to_leave_the_log_to_the_writer(tmp_path: Path) -> 
 class InterleavingConnection(sqlite3.Connection):
     """Lets somebody else write in the middle of a read."""
 
-    meanwhile: Callable[[], None]
+    meanwhile: list[Callable[[], None]]
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         if "FROM steps" in sql:
-            type(self).meanwhile()
+            for act in self.meanwhile:
+                act()
         return super().execute(sql, parameters)
 
 
@@ -316,7 +317,7 @@ async def test_what_is_read_in_several_statements_is_of_one_moment(tmp_path: Pat
         with sqlite3.connect(path) as other:
             other.execute("INSERT INTO steps VALUES (NULL, 1, 'late', 0, '', x'31', 1, 0)")
 
-    factory = type("Interleaving", (InterleavingConnection,), {"meanwhile": staticmethod(add_a_step)})
+    factory = type("Interleaving", (InterleavingConnection,), {"meanwhile": [add_a_step]})
     store = SqliteStore(
         path, connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory)
     )
@@ -325,7 +326,7 @@ async def test_what_is_read_in_several_statements_is_of_one_moment(tmp_path: Pat
     task = await scene.begin()
     journal = await store.journal(task.id, EVERYTHING, now=scene.clock.now())
     assert journal.steps == ()
-    factory.meanwhile = staticmethod(lambda: None)
+    factory.meanwhile.clear()
     journal = await store.journal(task.id, EVERYTHING, now=scene.clock.now())
     assert [step.name for step in journal.steps] == ["late"]
     await store.close()
