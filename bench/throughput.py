@@ -8,38 +8,52 @@ from bench.figure import Bound, Figure
 from bench.progress import Progress
 from bench.record import Recording, replay
 from bench.rounds import in_turns
-from bench.work import live
+from bench.work import Begin, begin_from_queue, begin_own, live
 from raincheck.stores.sqlite import SqliteStore
 
 TASKS = 5_000
 CALLERS = 64
 
 
+WAYS: dict[str, tuple[str, Begin]] = {
+    "throughput": ("each caller begins its own task", begin_own),
+    "throughput, queue": ("each caller claims the next task from the queue", begin_from_queue),
+}
+
+
 async def measure(folder: Path, *, rounds: int, progress: Progress) -> list[Figure]:
-    progress.stage(f"throughput: recording what {TASKS:,} tasks write")
+    return [await _measure(folder, name, rounds=rounds, progress=progress) for name in WAYS]
+
+
+async def _measure(folder: Path, name: str, *, rounds: int, progress: Progress) -> Figure:
+    way, begin = WAYS[name]
+    slug = name.replace(", ", "-")
+    progress.stage(f"{name}: recording what {TASKS:,} tasks write")
     recording = Recording()
-    await _seconds(SqliteStore(folder / "recorded.db", connect=recording.connect))
+    await _seconds(SqliteStore(folder / f"{slug}-recorded.db", connect=recording.connect), begin)
     statements = recording.statements()
 
     numbers = count()
 
     async def ours() -> float:
-        return TASKS / await _seconds(SqliteStore(folder / f"ours-{next(numbers)}.db"))
+        return TASKS / await _seconds(SqliteStore(folder / f"{slug}-ours-{next(numbers)}.db"), begin)
 
     async def bare() -> float:
-        return TASKS / replay(statements, folder / f"bare-{next(numbers)}.db")
+        return TASKS / replay(statements, folder / f"{slug}-bare-{next(numbers)}.db")
 
-    progress.stage(f"throughput: {rounds} rounds of {TASKS:,} tasks by {CALLERS} callers, and by the bare driver")
+    progress.stage(f"{name}: {rounds} rounds of {TASKS:,} tasks by {CALLERS} callers, and by the bare driver")
     pair = await in_turns(rounds, ours, bare, progress)
-    what = f"create, claim and complete of {TASKS} tasks by {CALLERS} callers, against sqlite3 writing the same rows"
-    return [Figure("throughput", what, "tasks/s", pair.measured, pair.against, Bound("at least", 0.5))]
+    what = (
+        f"create, begin, complete of {TASKS} tasks by {CALLERS} callers ({way}), against sqlite3 writing the same rows"
+    )
+    return Figure(name, what, "tasks/s", pair.measured, pair.against, Bound("at least", 0.5))
 
 
-async def _seconds(store: SqliteStore) -> float:
+async def _seconds(store: SqliteStore, begin: Begin) -> float:
     await store.open()
     try:
         begun = perf_counter()
-        await live(store, TASKS, CALLERS)
+        await live(store, TASKS, CALLERS, begin=begin)
         return perf_counter() - begun
     finally:
         await store.close()

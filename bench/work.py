@@ -1,16 +1,18 @@
 """The work that is measured: a task's whole life, by as many callers at once as asked."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from raincheck.clock import SystemClock, new_task_id
-from raincheck.core.commands import Complete
+from raincheck.core.commands import Claim, Complete
 from raincheck.core.create import NewTask, create
 from raincheck.core.decide import decide
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
-from raincheck.core.records import Tool
+from raincheck.core.records import Task, Tool
 from raincheck.core.retention import DEFAULT_RETENTION, Retention
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import ClaimRequest
@@ -25,23 +27,46 @@ _QUOTA = Quota()
 _clock = SystemClock()
 
 
-async def live_once(store: Store, retention: Retention = DEFAULT_RETENTION) -> None:
-    """Create a task, begin an attempt on one that is queued, complete it: three transactions."""
+Begin: TypeAlias = Callable[[Store, Task, datetime], Awaitable[Task]]
+
+
+async def begin_own(store: Store, task: Task, now: datetime) -> Task:
+    """Begin an attempt on the task in hand, as a server does that runs what it has just created."""
+    change = decide(task, Claim(_CLAIM.holder, _CLAIM.lease_for), now)
+    assert change is not None
+    await store.commit([change])
+    return change.after
+
+
+async def begin_from_queue(store: Store, _: Task, now: datetime) -> Task:
+    """Begin an attempt on whichever task is next, as a worker does."""
+    (task,) = await store.claim(_CLAIM, now=now)
+    return task
+
+
+async def live_once(store: Store, retention: Retention = DEFAULT_RETENTION, begin: Begin = begin_from_queue) -> None:
+    """Create a task, begin an attempt, complete it: three transactions."""
     now = _clock.now()
     new = NewTask(new_task_id(now), NAMESPACE, OWNER, TOOL, encode({"year": 2026}), retention=retention)
-    await store.create(create(new, now, _LIMITS), quota=_QUOTA, now=now)
-    (task,) = await store.claim(_CLAIM, now=now)
+    created = await store.create(create(new, now, _LIMITS), quota=_QUOTA, now=now)
+    task = await begin(store, created, now)
     change = decide(task, Complete(task.fence, encode({"pages": 12})), now)
     assert change is not None
     await store.commit([change])
 
 
-async def live(store: Store, tasks: int, callers: int, retention: Retention = DEFAULT_RETENTION) -> None:
+async def live(
+    store: Store,
+    tasks: int,
+    callers: int,
+    retention: Retention = DEFAULT_RETENTION,
+    begin: Begin = begin_from_queue,
+) -> None:
     """Let so many tasks live, by so many callers at once."""
     left = iter(range(tasks))
 
     async def call() -> None:
         for _ in left:
-            await live_once(store, retention)
+            await live_once(store, retention, begin)
 
     await asyncio.gather(*(call() for _ in range(callers)))
