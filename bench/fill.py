@@ -1,5 +1,6 @@
 """Files with very many finished tasks, made in bulk: copies of one task that the store itself has kept."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +51,9 @@ async def fill(path: Path, filling: Filling, tick: Callable[[int, int], None]) -
         _copy_pattern(connection, filling, tick)
     finally:
         connection.close()
+    # So that the disk is not still busy with this file while others are measured.
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _copy_pattern(connection: sqlite3.Connection, filling: Filling, tick: Callable[[int, int], None]) -> None:

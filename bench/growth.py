@@ -1,7 +1,7 @@
 """What the number of stored tasks costs: the same questions to a file with very many tasks and to one with few."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,25 +20,28 @@ FEW = 1_000
 PRUNED = 500
 
 _BOUND = Bound("at most", 2.0)
+_TIMES = 10
 _BEFORE_ALL = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something to ask of a place, so many times in a round."""
+    """Something to ask of a place, about so many things in a round."""
 
     name: str
     what: str
-    operations: Callable[[Place, int], list[Operation]]
-    times: int
+    operations: Callable[[Place, int], Sequence[Operation]]
+    things: int
 
 
 _CASES = (
-    Case("load", "load of one random task", Place.loads, 200),
-    Case("view", "view of one random task", Place.views, 200),
-    Case("owner's page", f"{PAGE} tasks of one random owner", Place.pages_of_owners, 20),
-    Case("operator's page", f"{PAGE} tasks of all, from a random place on", Place.pages_of_all, 20),
-    Case("a task's life", "create, claim and complete of one task", Place.lives, 10),
+    Case("load", "load of a random task, polled ten times", Place.loads, 200),
+    Case("view", "view of a random task, polled ten times", Place.views, 200),
+    Case("owner's page", f"{PAGE} tasks of a random owner, asked for ten times", Place.pages_of_owners, 20),
+    Case(
+        "operator's page", f"{PAGE} tasks of all, from a random place on, asked for ten times", Place.pages_of_all, 20
+    ),
+    Case("a task's life", "create, claim and complete of one task", Place.lives, 1),
 )
 
 
@@ -61,7 +64,11 @@ async def measure(folder: Path, *, many: int, rounds: int, progress: Progress) -
 
 
 async def _milliseconds(place: Place, case: Case) -> float:
-    return 1_000 * await seconds_of(case.operations(place, case.times)) / case.times
+    operations = case.operations(place, case.things)
+    # Once before it counts: whoever waits for a task asks again and again, and what is measured is the store's own
+    # cost. The first time it may be that of the disk, which depends on what else the machine keeps in memory.
+    await seconds_of(operations)
+    return 1_000 * await seconds_of([*operations] * _TIMES) / (_TIMES * case.things)
 
 
 async def _measure_prune(folder: Path, large: Filling, rounds: int, progress: Progress) -> Figure:

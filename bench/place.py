@@ -2,7 +2,7 @@
 
 import random
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
@@ -31,26 +31,26 @@ class Place:
     path: Path
     filling: Filling
 
-    def loads(self, count: int) -> list[Operation]:
+    def loads(self, count: int) -> Sequence[Operation]:
         now, scope = SystemClock().now(), Scope.within(NAMESPACE)
         return [partial(self.store.load, one.task_id, scope, now=now) for one in self._some(count)]
 
-    def views(self, count: int) -> list[Operation]:
+    def views(self, count: int) -> Sequence[Operation]:
         now, scope = SystemClock().now(), Scope.within(NAMESPACE)
         return [partial(self.store.view, one.task_id, scope, now=now) for one in self._some(count)]
 
-    def pages_of_owners(self, count: int) -> list[Operation]:
+    def pages_of_owners(self, count: int) -> Sequence[Operation]:
         now = SystemClock().now()
         owners = random.choices(range(self.filling.owners), k=count)  # noqa: S311 - no secret
         queries = [TaskQuery(Scope.of(NAMESPACE, owner_of(owner))) for owner in owners]
         return [partial(self.store.list_tasks, query, now=now, limit=PAGE) for query in queries]
 
-    def pages_of_all(self, count: int) -> list[Operation]:
+    def pages_of_all(self, count: int) -> Sequence[Operation]:
         now, query = SystemClock().now(), TaskQuery(Scope.everything())
         places = self._some(count, older=PAGE)
         return [partial(self.store.list_tasks, query, now=now, after=place, limit=PAGE) for place in places]
 
-    def lives(self, count: int) -> list[Operation]:
+    def lives(self, count: int) -> Sequence[Operation]:
         return [partial(live_once, self.store)] * count
 
     def _some(self, count: int, *, older: int = 0) -> list[Position]:

@@ -88,6 +88,8 @@ def test_facts_that_a_program_may_want_are_attributes() -> None:
     assert LeaseLost("task-1", 3).attempt == 3
     assert AlreadyRecorded("task-1", "step 'load' (0)").what == "step 'load' (0)"
     assert IdempotencyConflict("task-1", "key").key == "key"
+    large = TooLarge("arguments", 2, 1)
+    assert (large.what, large.size, large.limit) == ("arguments", 2, 1)
     mismatch = SchemaMismatch("tasks.db", 7, 3)
     assert (mismatch.store, mismatch.found, mismatch.known) == ("tasks.db", 7, 3)
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from raincheck.core.retry import DEFAULT_RETRY, LONGEST_WAIT, OnInterrupt, RetryPolicy
-from raincheck.errors import ConfigurationError
+from raincheck.errors import ConfigurationError, InvalidValue
 
 ZERO = timedelta(0)
 WAITS = st.timedeltas(ZERO, LONGEST_WAIT)
@@ -128,3 +128,9 @@ def test_by_default_there_are_three_attempts_with_growing_waits_and_an_interrupt
     assert (DEFAULT_RETRY.attempts, DEFAULT_RETRY.on_interrupt) == (3, OnInterrupt.RETRY)
     assert [DEFAULT_RETRY.wait(failures, 0.0).total_seconds() for failures in (1, 2, 3, 99)] == [1, 2, 4, 300]
     assert DEFAULT_RETRY.wait(1, 1.0).total_seconds() == 0.5
+
+
+@pytest.mark.parametrize("chance", [-0.1, 1.1, float("nan"), float("inf")])
+def test_a_chance_that_is_none_is_refused(chance: float) -> None:
+    with pytest.raises(InvalidValue, match="chance"):
+        RetryPolicy().wait(1, chance)

@@ -8,9 +8,11 @@ import pytest
 from raincheck.core.change import Creation
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task
+from raincheck.errors import StoreUnavailable
 from raincheck.stores.interface import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.testing import Crashed, CrashPlan, FakeClock, Scene, enumerate_crashes
+from raincheck.testing.scene import EVERYTHING
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +58,7 @@ class Bench:
         self.kind = kind
         self.disk: Disk = {}
         self.runs = 0
+        self.stores: list[Store] = []
         self.left: list[set[str]] = []
 
     async def make_store(self, plan: CrashPlan) -> Store:
@@ -63,6 +66,7 @@ class Bench:
         self.runs += 1
         store = self.kind(self.disk, plan)
         await store.open()
+        self.stores.append(store)
         return store
 
     async def scenario(self, store: Store) -> None:
@@ -80,6 +84,17 @@ async def test_a_store_that_writes_in_one_go_passes_and_its_points_are_told() ->
     assert bench.runs == 1 + len(points)
     both = {"task", "history"}
     assert bench.left == [both, set(), set(), set(), both]
+
+
+async def test_every_store_is_closed_before_what_is_left_is_looked_at() -> None:
+    bench = Bench(ToyStore)
+
+    async def check() -> None:
+        with pytest.raises(StoreUnavailable):
+            await bench.stores[-1].count_live(EVERYTHING)
+
+    assert len(await enumerate_crashes(bench.make_store, bench.scenario, check)) == 4
+    assert len(bench.stores) == 5
 
 
 async def test_a_store_that_writes_by_halves_is_found_and_the_point_is_named() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from raincheck.errors import ConfigurationError
+from raincheck.errors import ConfigurationError, InvalidValue
 
 LONGEST_WAIT = timedelta(days=365)
 
@@ -55,6 +55,8 @@ class RetryPolicy:
 
         `chance` is a random number from 0 (the full wait) to 1 (the shortest).
         """
+        if not 0.0 <= chance <= 1.0:
+            raise InvalidValue(f"chance is a random number from 0 to 1, not {chance}")
         wait = self.first
         # Multiplying step by step stops at the cap, where a power of the factor would overflow.
         for _ in range(failures - 1):
