@@ -1,4 +1,4 @@
-"""Writes the parts of the docs that say what the code says: `python scripts/generate.py [--check]`.
+"""Writes the parts of the docs that say what the code says: `python -m scripts.generate [--check]`.
 
 A part stands between `<!-- generated: NAME ARGUMENTS -->` and `<!-- end -->` on any page; `PARTS` says what each name
 means. With `--check` nothing is written, and a page that is out of date makes it fail.
@@ -17,8 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from scripts.diagram import diagram, small_diagram
+
 from raincheck import errors
-from raincheck.core.lifecycle import LIVE, STARTS, TERMINAL, TRANSITIONS, Event, Phase, status_of
+from raincheck.core.lifecycle import STARTS, TRANSITIONS, Event, Phase, status_of
 from raincheck.stores import interface
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +32,7 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
-        print("usage: python scripts/generate.py [--check]", file=sys.stderr)
+        print("usage: python -m scripts.generate [--check]", file=sys.stderr)
         return 2
     stale = {page: new for page in pages() if (new := fill(old := page.read_text(encoding="utf-8"))) != old}
     for page, text in stale.items():
@@ -49,39 +51,6 @@ def pages() -> list[Path]:
 def fill(page: str) -> str:
     """The page with its generated parts as they should be."""
     return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]](*part[3].split())}\n{part[4]}", page)
-
-
-def diagram() -> str:
-    """Every pair of the lifecycle's table."""
-    edges = _edges(lambda _event, _before, _after: True)
-    return _mermaid([*edges, *(f"{phase} --> [*]" for phase in TRANSITIONS if phase in TERMINAL)])
-
-
-def small_diagram() -> str:
-    """What moves a task from phase to phase, without what any live task can do."""
-    anywhere = {event: after for event, after in TRANSITIONS[Phase.QUEUED].items() if _is_everywhere(event, after)}
-    edges = _edges(lambda event, before, after: before is not after and event not in anywhere)
-    also = " and ".join(f"`{event}` (to `{after}`)" for event, after in anywhere.items())
-    return f"{_mermaid(edges)}\n\nA task in any phase that is not an end also takes {also}."
-
-
-def _is_everywhere(event: Event, after: Phase) -> bool:
-    return all(TRANSITIONS[phase].get(event) is after for phase in LIVE)
-
-
-def _edges(shown: Callable[[Event, Phase, Phase], bool]) -> list[str]:
-    events: dict[tuple[Phase, Phase], list[str]] = {}
-    for before, row in TRANSITIONS.items():
-        for event, after in row.items():
-            if shown(event, before, after):
-                events.setdefault((before, after), []).append(event)
-    starts = [f"[*] --> {phase}: {Event.CREATE}" for phase in TRANSITIONS if phase in STARTS]
-    return [*starts, *(f"{before} --> {after}: {', '.join(names)}" for (before, after), names in events.items())]
-
-
-def _mermaid(lines: list[str]) -> str:
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"```mermaid\nstateDiagram-v2\n{body}\n```"
 
 
 def phases() -> str:

@@ -1,0 +1,38 @@
+"""The lifecycle's table as a picture, in Mermaid."""
+
+from collections.abc import Callable
+
+from raincheck.core.lifecycle import LIVE, STARTS, TERMINAL, TRANSITIONS, Event, Phase
+
+
+def diagram() -> str:
+    """Every pair of the lifecycle's table."""
+    edges = _edges(lambda _event, _before, _after: True)
+    return _mermaid([*edges, *(f"{phase} --> [*]" for phase in TRANSITIONS if phase in TERMINAL)])
+
+
+def small_diagram() -> str:
+    """What moves a task from phase to phase, without what any live task can do."""
+    anywhere = {event: after for event, after in TRANSITIONS[Phase.QUEUED].items() if _is_everywhere(event, after)}
+    edges = _edges(lambda event, before, after: before is not after and event not in anywhere)
+    also = " and ".join(f"`{event}` (to `{after}`)" for event, after in anywhere.items())
+    return f"{_mermaid(edges)}\n\nA task in any phase that is not an end also takes {also}."
+
+
+def _is_everywhere(event: Event, after: Phase) -> bool:
+    return all(TRANSITIONS[phase].get(event) is after for phase in LIVE)
+
+
+def _edges(shown: Callable[[Event, Phase, Phase], bool]) -> list[str]:
+    events: dict[tuple[Phase, Phase], list[str]] = {}
+    for before, row in TRANSITIONS.items():
+        for event, after in row.items():
+            if shown(event, before, after):
+                events.setdefault((before, after), []).append(event)
+    starts = [f"[*] --> {phase}: {Event.CREATE}" for phase in TRANSITIONS if phase in STARTS]
+    return [*starts, *(f"{before} --> {after}: {', '.join(names)}" for (before, after), names in events.items())]
+
+
+def _mermaid(lines: list[str]) -> str:
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"```mermaid\nstateDiagram-v2\n{body}\n```"
