@@ -231,12 +231,13 @@ class FailingConnection(sqlite3.Connection):
     """Fails as told: at a commit, or in the middle of a job and with the whole transaction."""
 
     fail_commits = 0
+    gives_up_at = "INSERT INTO history"
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         if sql == "COMMIT" and type(self).fail_commits:
             type(self).fail_commits -= 1
             raise sqlite3.OperationalError("the disk is gone")
-        if sql.startswith("INSERT INTO history") and "give up" in str(parameters):
+        if sql.startswith(self.gives_up_at) and "give up" in str(parameters):
             super().execute("ROLLBACK")
             raise sqlite3.OperationalError("rolled back by itself")
         return super().execute(sql, parameters)
@@ -275,12 +276,14 @@ async def test_a_commit_that_fails_for_one_alone_is_an_error_and_keeps_nothing(
     await scene.create(id=TaskId("lost"))
 
 
+@pytest.mark.parametrize("gives_up_at", ["INSERT INTO tasks", "INSERT INTO history"])
 async def test_one_that_makes_sqlite_give_up_the_transaction_takes_nobody_with_it(
-    failing: tuple[Scene, type[FailingConnection]],
+    failing: tuple[Scene, type[FailingConnection]], gives_up_at: str
 ) -> None:
-    scene, _ = failing
+    scene, factory = failing
+    factory.gives_up_at = gives_up_at
     outcomes = await asyncio.gather(
-        scene.create(), scene.create(actor="give up"), scene.create(), return_exceptions=True
+        scene.create(), scene.create(id="give up", actor="give up"), scene.create(), return_exceptions=True
     )
     assert [isinstance(outcome, Task) for outcome in outcomes] == [True, False, True]
     for outcome in (outcomes[0], outcomes[2]):
