@@ -6,6 +6,7 @@ from datetime import datetime
 from raincheck.core.content import Artifact, InputRequest, Step
 from raincheck.core.payload import Payload
 from raincheck.core.records import HistoryEntry, Task
+from raincheck.errors import IdempotencyConflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,18 @@ class Creation:
     """Who called, and what the worker needs to know of the call (identity, trace)."""
     request_digest: str | None
     """Tells this request from another under the same idempotency key; None where there is no key."""
+
+    def asks_for(self, holder: Task, holders_digest: str | None, now: datetime) -> bool:
+        """Whether the task that has the idempotency key is what is asked for; false if it has expired.
+
+        Raises:
+            IdempotencyConflict: the key was used for something else.
+        """
+        if holder.is_expired(now):
+            return False
+        if holders_digest != self.request_digest:
+            raise IdempotencyConflict(holder.id, self.task.idempotency_key or "")
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from raincheck.core.content import Artifact, InputRequest, Journal, Step, View
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Payload
 from raincheck.core.records import HistoryEntry, Lease, Task, TaskId
-from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange, TaskNotFound
+from raincheck.errors import AlreadyRecorded, StaleChange, TaskNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,7 @@ class TaskDocument:
         Raises:
             IdempotencyConflict: the key was used for something else.
         """
-        if self.task.is_expired(now):
-            return False
-        if self.request_digest != creation.request_digest:
-            raise IdempotencyConflict(self.task.id, creation.task.idempotency_key or "")
-        return True
+        return creation.asks_for(self.task, self.request_digest, now)
 
     def changed_by(self, change: Change) -> Self:
         """What the change makes of it.

@@ -104,20 +104,24 @@ class Lane:
             connection.close()
 
     def _serve_with(self, connection: sqlite3.Connection) -> None:
-        while True:
+        is_last = False
+        while not is_last:
             jobs, is_last = self._next_round(connection)
-            try:
-                self._run(connection, jobs)
-            except BaseException as error:
-                # Nobody can say what became of this round, so nobody in it may be told that it went well.
-                for job in jobs:
-                    job.error = error
-                raise
-            finally:
-                self._tell_loop(self._settle, jobs)
-            self._tidy_up(connection)
-            if is_last:
-                return
+            # The last round has often nothing to do, and then should not wait for a lock either.
+            if jobs:
+                self._serve_round(connection, jobs)
+
+    def _serve_round(self, connection: sqlite3.Connection, jobs: list[Job[Any]]) -> None:
+        try:
+            self._run(connection, jobs)
+        except BaseException as error:
+            # Nobody can say what became of this round, so nobody in it may be told that it went well.
+            for job in jobs:
+                job.error = error
+            raise
+        finally:
+            self._tell_loop(self._settle, jobs)
+        self._tidy_up(connection)
 
     def _next_round(self, connection: sqlite3.Connection) -> tuple[list[Job[Any]], bool]:
         round_jobs: list[Job[Any]] = []

@@ -2,16 +2,16 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Generic, NamedTuple, TypeVar
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.limits import Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange
+from raincheck.errors import AlreadyRecorded, StaleChange
 from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, ids_touched, page_size
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.errors import is_duplicate
@@ -94,12 +94,8 @@ def _tools_text(tools: frozenset[Tool]) -> str:
 
 
 def _insert(connection: sqlite3.Connection, creation: Creation) -> None:
-    try:
-        pk = connection.execute(QUERIES["insert_task"], rows.row_of_creation(creation)).lastrowid
-    except sqlite3.IntegrityError as error:
-        if is_duplicate(error):
-            raise AlreadyRecorded(creation.task.id) from error
-        raise
+    row = rows.row_of_creation(creation)
+    pk = _insert_once(connection, "insert_task", row, lambda: AlreadyRecorded(creation.task.id)).lastrowid
     assert pk is not None  # noqa: S101 - an insert has a row
     connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, creation.entry))
     _put_payload(connection, pk, "arguments", creation.arguments)
@@ -138,7 +134,7 @@ def _keep_steps(connection: sqlite3.Connection, pk: int, change: Change) -> None
     for step in change.steps:
         finished_at = rows.to_micros(step.finished_at)
         row = (pk, step.name, step.occurrence, step.fingerprint, step.result, step.attempt, finished_at)
-        duplicate = AlreadyRecorded.step(change.before.id, step.name, step.occurrence)
+        duplicate = partial(AlreadyRecorded.step, change.before.id, step.name, step.occurrence)
         _insert_once(connection, "insert_step", row, duplicate)
 
 
@@ -150,33 +146,36 @@ def _keep_inputs(connection: sqlite3.Connection, pk: int, change: Change) -> Non
             continue
         asked_at = rows.to_micros(question.asked_at)
         row = (pk, question.key, str(question.kind), question.request, asked_at, question.attempt)
-        _insert_once(connection, "insert_input", row, AlreadyRecorded.question(change.before.id, question.key))
+        duplicate = partial(AlreadyRecorded.question, change.before.id, question.key)
+        _insert_once(connection, "insert_input", row, duplicate)
 
 
-def _insert_once(connection: sqlite3.Connection, query: str, row: rows.Row, duplicate: AlreadyRecorded) -> None:
+def _insert_once(
+    connection: sqlite3.Connection,
+    query: str,
+    row: rows.Row | dict[str, rows.Value],
+    duplicate: Callable[[], AlreadyRecorded],
+) -> sqlite3.Cursor:
     try:
-        connection.execute(QUERIES[query], row)
+        return connection.execute(QUERIES[query], row)
     except sqlite3.IntegrityError as error:
         if is_duplicate(error):
-            raise duplicate from error
+            raise duplicate() from error
         raise
 
 
 def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: datetime) -> Task | None:
     new = creation.task
-    key = new.idempotency_key
-    parameters = {"namespace": new.namespace, "owner": new.owner.key, "key": key}
+    parameters = {"namespace": new.namespace, "owner": new.owner.key, "key": new.idempotency_key}
     row = connection.execute(QUERIES["task_with_key"], parameters).fetchone()
     if row is None:
         return None
     task = rows.task_of(row)
-    if task.is_expired(now):
-        # It would be pruned sooner or later; its key is free again from the moment it expired.
-        connection.execute(QUERIES["delete_task"], (task.id,))
-        return None
-    if rows.digest_of(row) != creation.request_digest:
-        raise IdempotencyConflict(task.id, key or "")
-    return task
+    if creation.asks_for(task, rows.digest_of(row), now):
+        return task
+    # It has expired and would be pruned sooner or later; its key is free again from that moment.
+    connection.execute(QUERIES["delete_task"], (task.id,))
+    return None
 
 
 def _check_quota(connection: sqlite3.Connection, new: Task, quota: Quota, now: datetime) -> None:
