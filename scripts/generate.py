@@ -21,7 +21,6 @@ from scripts.diagram import diagram, small_diagram
 
 from raincheck import errors
 from raincheck.core.lifecycle import STARTS, TRANSITIONS, Event, Phase, status_of
-from raincheck.stores import interface
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w-]+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -115,13 +114,21 @@ def _attributes(error: type) -> list[str]:
     return re.findall(r"^        self\.(\w+) =", source, re.MULTILINE)
 
 
-def store_methods() -> str:
-    lines = inspect.getsource(interface).splitlines()
-    methods = [node for node in _find(lines, "Store").body if isinstance(node, Definition)]
-    return "\n\n".join(
-        f"## {node.name}\n\n```python\n{_signature(lines, node)}\n```\n\n{ast.get_docstring(node) or ''}".strip()
-        for node in methods
-    )
+def methods(module: str, *names: str) -> str:
+    """The public methods of classes, with their signatures."""
+    lines = inspect.getsource(import_module(f"raincheck.{module}")).splitlines()
+    parts: list[str] = []
+    for name in names:
+        prefix = f"{name}." if len(names) > 1 else ""
+        for node in _find(lines, name).body:
+            if isinstance(node, Definition) and not node.name.startswith("_") and not _is_overload(node):
+                signature = f"```python\n{_signature(lines, node)}\n```"
+                parts.append(f"## {prefix}{node.name}\n\n{signature}\n\n{ast.get_docstring(node) or ''}".strip())
+    return "\n\n".join(parts)
+
+
+def _is_overload(node: Definition) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == "overload" for one in node.decorator_list)
 
 
 def _signature(lines: list[str], node: Definition) -> str:
@@ -191,7 +198,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "statuses": statuses,
     "error-tree": error_tree,
     "error-classes": error_classes,
-    "store-methods": store_methods,
+    "methods": methods,
     "records": records,
     "functions": functions,
     "source": source,

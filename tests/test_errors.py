@@ -9,6 +9,7 @@ import pytest
 import raincheck.errors
 from raincheck.errors import (
     AlreadyRecorded,
+    CheckpointMismatch,
     IdempotencyConflict,
     IllegalTransition,
     InvalidValue,
@@ -20,6 +21,7 @@ from raincheck.errors import (
     StoreError,
     StoreUnavailable,
     TaskError,
+    TaskFailed,
     TaskNotFound,
     TooLarge,
 )
@@ -56,7 +58,7 @@ def test_the_tree_that_is_drawn_is_the_real_one() -> None:
 def test_the_drawing_is_complete_and_in_the_order_of_the_code() -> None:
     drawn = list(_drawn())
     assert drawn == list(CLASSES)
-    assert len(drawn) == 21
+    assert len(drawn) == 25
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -75,6 +77,8 @@ def test_an_error_about_a_task_carries_its_id() -> None:
         StaleChange("task-1"),
         AlreadyRecorded("task-1", "step 'load' (0)"),
         IdempotencyConflict("task-1", "key"),
+        CheckpointMismatch("task-1", "task 'task-1' has another step on record"),
+        TaskFailed("task-1", "failed", "it broke", None),
     ]
     assert {type(error) for error in errors} == {error for error in CLASSES.values() if error.__base__ is TaskError}
     for error in errors:

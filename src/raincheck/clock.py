@@ -1,16 +1,22 @@
 """What time it is, and new ids: the two things that pure code has to be given."""
 
+import asyncio
 import secrets
+from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from raincheck.core.records import TaskId
 
 
 class Clock(Protocol):
-    """Something that knows what time it is, in UTC."""
+    """Something that knows what time it is, in UTC, and that can be waited on."""
 
     def now(self) -> datetime: ...
+
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Something to await, which returns when so many seconds have passed on this clock since the call."""
+        ...
 
 
 class SystemClock:
@@ -18,6 +24,9 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 def new_task_id(now: datetime) -> TaskId:

@@ -7,11 +7,14 @@
     │   ├── LeaseLost              the attempt no longer holds the task: stop quietly, never try the write again
     │   ├── StaleChange            the task changed since it was read: read it again and decide anew
     │   ├── AlreadyRecorded        a step, question or id that exists already; nothing changed
-    │   └── IdempotencyConflict    the key was used for a different request
+    │   ├── IdempotencyConflict    the key was used for a different request
+    │   ├── CheckpointMismatch     the body is not the one that recorded the task's checkpoints: version the tool
+    │   └── TaskFailed            a child task ended without a result
     ├── InvalidValue               a value that can't be taken as it is
     │   ├── NotJson                not JSON
     │   ├── PayloadSealed          encrypted, and no key is at hand
-    │   └── TooLarge               beyond a documented bound
+    │   ├── TooLarge               beyond a documented bound
+    │   └── UnknownTool            no tool of that name
     ├── QuotaExceeded              the owner has too many tasks: try again later
     ├── StoreError                 the store could not do it; the driver's error is the `__cause__`
     │   ├── StoreUnavailable       busy or not reachable: trying again is reasonable
@@ -20,12 +23,14 @@
     │   ├── StoreCorrupt           the store is damaged
     │   ├── NotAStore              something else is kept there
     │   └── SchemaMismatch         written by another version of raincheck
+    ├── ToolError                  raised by a tool's body: an error that its caller should read
     └── ConfigurationError         raised when things are put together, not at first use
 
 A message says what happened, to what, and what to do. Facts that a program may want are attributes.
 """
 
 import math
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Self
 
@@ -111,6 +116,19 @@ class IdempotencyConflict(TaskError):
         self.key = key
 
 
+class CheckpointMismatch(TaskError):
+    """The body asks for other checkpoints than the task has recorded, so it can't go on from them."""
+
+
+class TaskFailed(TaskError):
+    """A task whose result was waited for ended without one. `phase` is how it ended, `error` what it left."""
+
+    def __init__(self, task_id: str, phase: str, message: str, error: object) -> None:
+        super().__init__(task_id, f"task {task_id!r} {phase}: {message}")
+        self.phase = phase
+        self.error = error
+
+
 class InvalidValue(RaincheckError, ValueError):
     """A value that can't be taken as it is."""
 
@@ -131,6 +149,14 @@ class TooLarge(InvalidValue):
         self.what = what
         self.size = size
         self.limit = limit
+
+
+class UnknownTool(InvalidValue):
+    """There is no tool of that name."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"there is no tool {name!r}: there is {', '.join(sorted(known)) or 'none at all'}")
+        self.name = name
 
 
 class QuotaExceeded(RaincheckError):
@@ -183,6 +209,14 @@ class SchemaMismatch(StoreError):
         )
         self.found = found
         self.known = known
+
+
+class ToolError(RaincheckError):
+    """An error that the caller of the tool should read: the task completes with `content`, or else the message."""
+
+    def __init__(self, message: str, content: object = None) -> None:
+        super().__init__(message)
+        self.content = content
 
 
 class ConfigurationError(RaincheckError):

@@ -10,13 +10,13 @@ from story import CLAIM, LIMITS, START, artifact, at, change, new, question, ste
 from raincheck.core.commands import Answer, Cancel, Command, Complete, Interrupt, Note, Pause, Release
 from raincheck.core.content import Artifact
 from raincheck.core.create import create
-from raincheck.core.document import TaskDocument, find, insert, keep
+from raincheck.core.document import TaskDocument
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
 from raincheck.core.records import Progress, TaskId
 from raincheck.core.retention import Retention
-from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange, TaskNotFound
+from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange
 
 
 def _new(**fields: Any) -> TaskDocument:
@@ -209,48 +209,8 @@ def test_another_request_under_the_same_key_is_a_conflict_until_the_key_is_free(
     assert not document.is_asked_for_by(other, at(60))
 
 
-def _kept(*documents: TaskDocument) -> dict[TaskId, TaskDocument]:
-    return {document.task.id: document for document in documents}
-
-
-def test_an_unknown_task_and_somebody_elses_and_an_expired_one_are_not_found_alike() -> None:
-    expired = _running(Cancel("alice"), retention=Retention(keep=timedelta(0)))
-    cases: list[tuple[dict[TaskId, TaskDocument], Scope]] = [
-        ({}, Scope.everything()),
-        (_kept(expired), Scope.everything()),
-        (_kept(_new()), Scope.of("reports", Owner.local())),
-        (_kept(_new()), Scope.within("builds")),
-    ]
-    said: set[str] = set()
-    for documents, scope in cases:
-        with pytest.raises(TaskNotFound) as missing:
-            find(documents, TaskId("task-1"), scope, START)
-        said.add(str(missing.value))
-    assert len(said) == 1
-    document = _new()
-    assert find(_kept(document), document.task.id, Scope.within("reports"), START) is document
-
-
-def test_an_id_is_given_once() -> None:
-    documents, creation = dict[TaskId, TaskDocument](), create(new(), START, LIMITS)
-    insert(documents, creation)
-    assert documents == _kept(TaskDocument.of(creation))
-    with pytest.raises(AlreadyRecorded, match="task 'task-1' already has been created"):
-        insert(documents, creation)
-
-
-def test_a_change_is_kept_with_the_tasks_that_it_spawns() -> None:
-    parent, child = _running(), create(new(id=TaskId("task-2"), parent_id=TaskId("task-1")), START, LIMITS)
-    documents = _kept(parent)
-    spawned = change(parent.task, Note(1, spawned=(child,)))
-    assert keep(documents, spawned) == spawned.after
-    assert documents == _kept(parent.changed_by(spawned), TaskDocument.of(child))
-    again = create(new(id=TaskId("task-2")), START, LIMITS)
-    with pytest.raises(AlreadyRecorded) as twice:
-        keep(documents, change(spawned.after, Note(1, spawned=(again,))))
-    assert twice.value.task_id == "task-2"
-
-
-def test_a_change_of_a_task_that_is_gone_is_stale() -> None:
-    with pytest.raises(StaleChange):
-        keep({}, change(_running().task, Cancel("alice")))
+def test_a_turn_is_kept_with_the_document_and_seen_by_nobody_else() -> None:
+    document = _new().at_turn(7)
+    assert document.turn == 7
+    assert (document.task, document.journal()) == (_new().task, _new().journal())
+    assert _after(document, Pause("operator")).turn == 7

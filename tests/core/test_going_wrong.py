@@ -47,6 +47,20 @@ def test_the_last_attempt_allowed_fails_the_task() -> None:
     assert (last.entry.event, last.entry.note, last.entry.detail) == (Event.FAIL, "broke", ERROR)
 
 
+def test_the_operator_reads_the_detail_where_one_is_given_and_the_caller_never() -> None:
+    detail = encode({"traceback": "line 1"})
+    for policy, event in ((STEADY, Event.RETRY), (ONCE, Event.FAIL)):
+        failed = change(running(retry=policy), Fail(1, ERROR, "broke", detail=detail))
+        assert failed.entry is not None
+        assert (failed.entry.event, failed.entry.detail) == (event, detail)
+        assert failed.outcome == (ERROR if event is Event.FAIL else None)
+
+
+def test_the_detail_of_an_error_has_a_bound() -> None:
+    with pytest.raises(TooLarge, match="the detail of the error"):
+        change(running(), Fail(1, ERROR, "broke", detail=Payload(b"1" * 100)), limits=Limits(outcome=99))
+
+
 def test_what_is_not_retryable_fails_at_once() -> None:
     failed = after(running(retry=STEADY), Fail(1, ERROR, "broke", retryable=False))
     assert (failed.phase, failed.failures) == (Phase.FAILED, 1)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from raincheck.core.commands import Claim, Interrupt, Note
+from raincheck.core.commands import Claim, Complete, Interrupt, Note
 from raincheck.core.create import create
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits
+from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner, OwnerKind
 from raincheck.core.payload import encode
 from raincheck.core.records import Task
@@ -56,6 +56,47 @@ def test_a_task_spawns_children_and_successors(scene: Scene) -> None:
         change = decide(parent, Note(1, spawned=(scene.creation(parent_id=parent_id),)), scene.clock.now())
         assert change is not None
         assert len(change.spawned) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"owner": BOB},
+        {"namespace": "elsewhere"},
+        {"parent_id": "somebody else"},
+        {"parent_id": "task-0001"},
+        {"idempotency_key": "key", "request_digest": "digest"},
+    ],
+    ids=lambda fields: next(iter(fields.values())),
+)
+def test_a_task_ends_with_successors_that_are_its_owners_and_nobodys_children(
+    scene: Scene, fields: dict[str, Any]
+) -> None:
+    task = running(scene)
+    assert task.id == "task-0001"
+    with pytest.raises(InvalidValue, match="spawned"):
+        decide(task, Complete(1, encode(1), spawned=(scene.creation(**fields),)), scene.clock.now())
+
+
+def test_successors_come_with_the_completion_and_the_history_names_them(scene: Scene) -> None:
+    task, quota = running(scene), Quota(live=3)
+    spawned = (scene.creation(), scene.creation())
+    change = decide(task, Complete(1, encode(1), spawned=spawned, quota=quota), scene.clock.now())
+    assert change is not None
+    assert change.entry is not None
+    assert (change.spawned, change.quota, change.after.phase) == (spawned, quota, Phase.COMPLETED)
+    assert change.entry.note == "spawned task-0002, spawned task-0003"
+    alone = decide(task, Complete(1, encode(1)), scene.clock.now())
+    assert alone is not None
+    assert alone.entry is not None
+    assert (alone.spawned, alone.entry.note) == ((), None)
+
+
+def test_a_note_carries_the_quota_of_what_it_spawns(scene: Scene) -> None:
+    note = Note(1, spawned=(scene.creation(),), quota=Quota(live=3))
+    change = decide(running(scene), note, scene.clock.now())
+    assert change is not None
+    assert change.quota == Quota(live=3)
 
 
 def test_a_question_is_asked_open(scene: Scene) -> None:

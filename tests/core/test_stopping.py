@@ -23,7 +23,7 @@ from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import Lease, Progress
-from raincheck.core.retry import RetryPolicy
+from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import InvalidValue, LeaseLost
 
 SIGNAL = Signal("worker-2", "child task-2 ended")
@@ -84,6 +84,15 @@ def test_a_park_that_missed_the_end_of_a_child_goes_to_the_queue() -> None:
     task = after(running(), SIGNAL, SIGNAL)
     assert task.signals == 2
     assert [after(task, Park(1, seen=seen)).phase for seen in (0, 1, 2)] == [Phase.QUEUED, Phase.QUEUED, Phase.PARKED]
+
+
+def test_a_task_that_must_not_be_run_twice_is_not_released_but_fails() -> None:
+    task = running(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
+    released = change(task, Release(1), 5)
+    assert released.after.phase is Phase.FAILED
+    assert "cut off by a worker that shut down, and this tool must not be run twice" in (
+        released.after.status_message or ""
+    )
 
 
 def test_a_released_task_may_be_claimed_at_once() -> None:

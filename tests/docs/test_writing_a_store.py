@@ -41,6 +41,13 @@ class ToyMachine(StoreMachine):
 TestToyAgreesWithTheModel = ToyMachine.TestCase
 
 
+def test_a_transaction_of_the_toy_has_the_database_for_itself() -> None:
+    database = ToyDatabase()
+    with database.transaction():
+        assert not database.one_at_a_time.acquire(blocking=False)
+    assert database.one_at_a_time.acquire(blocking=False)
+
+
 class CrashingDatabase(ToyDatabase):
     def __init__(self, plan: CrashPlan) -> None:
         super().__init__()
@@ -82,7 +89,8 @@ async def test_the_toy_is_whole_after_a_crash_at_any_point() -> None:
 
 def test_every_piece_of_code_on_the_page_is_in_a_file_that_is_tested() -> None:
     page = (ROOT / "docs/stores/writing-a-store.md").read_text(encoding="utf-8")
-    files = [TOY, ROOT / "src/raincheck/core/document.py", Path(__file__)]
+    core = (ROOT / f"src/raincheck/core/{name}.py" for name in ("document", "documents", "family", "turn"))
+    files = [TOY, *core, Path(__file__)]
     # Methods are shown without their indentation, and several in one block with an empty line between them.
     code = "".join(line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines())
     shown = re.findall(r"```python\n(.*?)```|`(Test\w+ = .*?)`", page, re.DOTALL)

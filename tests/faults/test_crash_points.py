@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from raincheck.core.change import Change
-from raincheck.core.commands import Answer, Cancel, Command, Complete, Note
+from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park
 from raincheck.core.content import Artifact
 from raincheck.core.decide import decide
 from raincheck.core.limits import Quota
@@ -87,11 +87,16 @@ class World:
         scene = Scene(store, self.clock)
         ended = await scene.do(await scene.create(), Cancel("alice"))
         self.clock.advance(100_000)
+        grandparent = await scene.begin()
+        parent = await scene.begin(parent_id=grandparent.id)
+        await scene.do(grandparent, Park(1, seen=0))
         one, two = await scene.begin(), await scene.begin()
         asking = await scene.begin()
         asking = await scene.do(asking, Note(1, asked=(scene.question("publish"),)))
         queued = [await scene.create() for _ in range(2)]
-        self.tasks = {"ended": ended, "one": one, "two": two, "asking": asking, "queued": queued[0]}
+        self.tasks = {"ended": ended, "one": one, "two": two, "asking": asking, "queued": queued[0], "parent": parent}
+        child = await scene.create(parent_id=parent.id)
+        await scene.create(parent_id=child.id)
         await store.close()
 
     async def left(self) -> Snapshot:
@@ -143,6 +148,16 @@ async def commits_several_tasks(world: World, store: Store) -> None:
     )
 
 
+async def commits_an_end_that_the_whole_family_hears_of(world: World, store: Store) -> None:
+    await store.commit([world.change("parent", Cancel("alice"))])
+
+
+async def commits_a_completion_with_what_comes_after_it(world: World, store: Store) -> None:
+    successors = tuple(Scene(store, world.clock).creation(id=TaskId(name)) for name in ("next", "last"))
+    complete = Complete(1, encode("done"), spawned=successors, quota=Quota(live=100, created=100))
+    await store.commit([world.change("parent", complete)])
+
+
 async def claims_two(world: World, store: Store) -> None:
     await Scene(store, world.clock).claim(limit=2, holder="worker-2")
 
@@ -160,12 +175,18 @@ async def prunes(world: World, store: Store) -> None:
 
 SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
     "create": [creates],
-    "commit": [commits_one_of_everything, commits_several_tasks],
+    "commit": [
+        commits_one_of_everything,
+        commits_several_tasks,
+        commits_an_end_that_the_whole_family_hears_of,
+        commits_a_completion_with_what_comes_after_it,
+    ],
     "claim": [claims_two],
     "extend_leases": [extends_two],
     "prune": [prunes],
 }
 READING = {
+    "next_due",
     "overdue",
     "load",
     "view",
@@ -181,7 +202,7 @@ READING = {
 
 def test_every_writing_method_has_its_scenario() -> None:
     methods = {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")}
-    assert methods == SCENARIOS.keys() | READING | {"open", "close"}
+    assert methods == SCENARIOS.keys() | READING | {"open", "close", "twin"}
 
 
 @pytest.mark.parametrize(

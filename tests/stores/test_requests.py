@@ -20,7 +20,9 @@ from raincheck.stores.requests import (
     Page,
     Position,
     TaskQuery,
-    ids_touched,
+    check_named_once,
+    next_moment,
+    overdue_of,
     page_of,
     page_size,
 )
@@ -91,16 +93,15 @@ def test_a_worker_gets_only_what_it_has_the_tool_for_in_exactly_that_version() -
         assert request.wake([task.evolve(phase=Phase.PARKED, due_at=NOW)], NOW) == []
 
 
-def test_whose_turn_it_is_goes_by_priority_then_by_creation_then_by_id() -> None:
-    late, early, urgent, same = _tasks({}, {}, {"priority": 1}, {})
-    late, same = late.evolve(created_at=_at(5)), same.evolve(created_at=_at(5))
-    begun = _request(limit=4).begin([same, late, early, urgent], _at(9))
-    assert [change.after.id for change in begun] == [urgent.id, early.id, late.id, same.id]
+def test_a_claim_takes_the_line_as_it_is_and_no_more_of_it_than_asked() -> None:
+    tasks = _tasks({}, {"tool": Tool("other")}, {"priority": 1}, {})
+    begun = _request(limit=3).begin([*reversed(tasks), *_tasks({})], _at(9))
+    assert [change.after.id for change in begun] == [tasks[3].id, tasks[2].id, tasks[0].id]
     assert {change.after.phase for change in begun} == {Phase.RUNNING}
     lease = begun[0].after.attempt and begun[0].after.attempt.lease
     assert lease is not None
     assert (lease.holder, lease.expires_at) == ("worker-1", _at(39))
-    assert len(_request().begin([same, late, early, urgent], _at(9))) == 2
+    assert len(_request().begin(tasks, _at(9))) == 2
 
 
 def test_what_is_due_goes_to_the_queue_the_first_to_be_due_first() -> None:
@@ -119,6 +120,25 @@ def test_what_is_paused_or_waits_for_something_else_is_not_woken() -> None:
 def test_only_so_many_are_woken_at_once() -> None:
     tasks = _tasks(*({"due_at": _at(1)} for _ in range(DUE_LIMIT + 1)))
     assert len(_request().wake(tasks, _at(1))) == DUE_LIMIT
+
+
+def test_the_longest_overdue_come_first_and_no_more_than_asked() -> None:
+    tasks = _tasks(*({"deadline_at": _at(seconds)} for seconds in (30, 10, 20, 31)), {})
+    assert _ids(overdue_of(tasks, now=_at(30), limit=9)) == [tasks[1].id, tasks[2].id, tasks[0].id]
+    assert _ids(overdue_of(tasks, now=_at(30), limit=2)) == [tasks[1].id, tasks[2].id]
+    assert _ids(overdue_of([tasks[0], tasks[0].evolve(id=TaskId("a"))], now=_at(30), limit=0)) == ["a"]
+
+
+def test_there_is_something_to_claim_when_the_first_in_line_changed_or_the_first_is_due() -> None:
+    due, later, queued, other = _tasks({"due_at": _at(1)}, {"due_at": _at(2)}, {}, {"tool": Tool("other")})
+    tools = frozenset({TOOL})
+    assert next_moment([], [], NAMESPACE, tools) is None
+    assert next_moment([other], [other, due, later], NAMESPACE, tools) == _at(1)
+    assert next_moment([other, queued.evolve(updated_at=_at(3)), queued], [due], NAMESPACE, tools) == _at(1)
+    assert next_moment([queued], [due, later, queued], NAMESPACE, tools) == NOW
+    assert next_moment([queued], [due], "builds", tools) is None
+    paused = due.evolve(phase=Phase.PAUSED)
+    assert next_moment([], [paused, later.evolve(due_at=None)], NAMESPACE, tools) is None
 
 
 def test_a_query_narrows_by_what_it_names() -> None:
@@ -194,8 +214,8 @@ def test_a_commit_names_what_it_changes_and_what_it_spawns_each_once() -> None:
     one, other = request.begin([scene.creation().task, scene.creation().task], NOW)
     note = decide(one.after, Note(1, spawned=(child,)), NOW)
     assert note is not None
-    assert ids_touched([]) == []
-    assert ids_touched([note, other]) == [one.after.id, other.after.id, child.task.id]
+    check_named_once([])
+    check_named_once([note, other])
     for twice in ([one, note], [note, note], [one, one]):
         with pytest.raises(InvalidValue, match="a commit may name a task only once"):
-            ids_touched(twice)
+            check_named_once(twice)

@@ -86,6 +86,20 @@ async def scene(fake_clock: FakeClock) -> Scene:
     return Scene(store, fake_clock)
 
 
+async def test_a_live_task_whose_parent_broke_off_is_a_fault(scene: Scene) -> None:
+    parents = [await scene.begin() for _ in range(3)]
+    children = [await scene.create(parent_id=parent.id) for parent in parents]
+    await scene.create(parent_id=TaskId("nobody"))
+    await scene.do(parents[0], Complete(1, encode("done")))
+    await scene.do(parents[1], Cancel("alice"))
+    await check_invariants(scene.store)
+    # As it would be in a store whose cascade is broken: the end of the parent is there, and the child lives.
+    orphan = await scene.create(parent_id=parents[1].id)
+    (fault,) = await _faults(scene)
+    assert fault.startswith(f"task {orphan.id!r}: it lives, and its parent {parents[1].id!r} ended without")
+    assert (await scene.load(children[2])).phase is Phase.QUEUED
+
+
 def _tell(scene: Scene, lie: Lie) -> None:
     assert isinstance(scene.store, LyingStore)
     scene.store.lie = lie

@@ -13,8 +13,11 @@ from raincheck.core.note import decide_note
 from raincheck.core.payload import Payload, check_size, encode
 from raincheck.core.records import Attempt, Lease, Task
 from raincheck.core.retry import OnInterrupt
+from raincheck.core.spawning import check_successors, spawning_words
 from raincheck.core.text import check_moment, clip
 from raincheck.errors import LeaseLost
+
+MUST_NOT_RUN_TWICE = "this tool must not be run twice"
 
 
 def claim(task: Task, command: ask.Claim, now: datetime) -> Change:
@@ -36,21 +39,12 @@ def from_attempt(task: Task, command: ask.AttemptCommand, now: datetime, limits:
                 return _stop(task, Event.RELEASE, now, actor, note="something it waits for came in between")
             return _stop(task, Event.PARK, now, actor, due_at=command.until)
         case ask.Release():
-            return _stop(task, Event.RELEASE, now, actor)
+            return _release(task, now, actor)
         case ask.Yield():
             # Not pausing any more: somebody resumed it first, so the attempt just goes on.
             return move(task, Event.YIELD, now, actor=actor) if task.pausing else None
         case ask.Complete():
-            check_size(command.result, limits.outcome, what="the result")
-            return move(
-                task,
-                Event.COMPLETE,
-                now,
-                actor=actor,
-                outcome=command.result,
-                is_error=command.is_error,
-                status_message=clip(command.status_message),
-            )
+            return _complete(task, command, now, actor, limits)
         case ask.Fail():
             return _fail(task, command, now, actor, limits)
         case _:
@@ -88,7 +82,7 @@ def _stop(
     actor: str,
     *,
     note: str | None = None,
-    error: Payload | None = None,
+    detail: Payload | None = None,
     failures: int | None = None,
     due_at: datetime | None = None,
 ) -> Change:
@@ -99,33 +93,63 @@ def _stop(
         now,
         actor=actor,
         note=note,
-        detail=error,
+        detail=detail,
         failures=task.failures if failures is None else failures,
         due_at=due_at,
     )
 
 
+def _complete(task: Task, command: ask.Complete, now: datetime, actor: str, limits: Limits) -> Change:
+    check_size(command.result, limits.outcome, what="the result")
+    check_successors(task, command.spawned)
+    change = move(
+        task,
+        Event.COMPLETE,
+        now,
+        actor=actor,
+        note=", ".join(spawning_words(command.spawned)) or None,
+        outcome=command.result,
+        is_error=command.is_error,
+        status_message=clip(command.status_message),
+    )
+    return replace(change, spawned=command.spawned, quota=command.quota) if command.spawned else change
+
+
+def _release(task: Task, now: datetime, actor: str) -> Change:
+    if task.retry.on_interrupt is OnInterrupt.RETRY:
+        return _stop(task, Event.RELEASE, now, actor)
+    message = f"attempt {task.fence} was cut off by a worker that shut down, and {MUST_NOT_RUN_TWICE}"
+    return _end_failed(task, Event.FAIL, now, actor, _error("interrupted", message), message, task.failures)
+
+
 def _fail(task: Task, command: ask.Fail, now: datetime, actor: str, limits: Limits) -> Change:
     check_size(command.error, limits.outcome, what="the error")
+    check_size(command.detail, limits.outcome, what="the detail of the error")
     failures = task.failures + 1
     if not (command.retryable and task.retry.may_retry(failures)):
-        return _end_failed(task, Event.FAIL, now, actor, command.error, command.message, failures)
+        return _end_failed(task, Event.FAIL, now, actor, command.error, command.message, failures, command.detail)
     due_at = now + task.retry.wait(failures, command.chance)
-    return _stop(
-        task, Event.RETRY, now, actor, note=command.message, error=command.error, failures=failures, due_at=due_at
-    )
+    detail = command.error if command.detail is None else command.detail
+    return _stop(task, Event.RETRY, now, actor, note=command.message, detail=detail, failures=failures, due_at=due_at)
 
 
 def _why_no_retry(task: Task, failures: int) -> str | None:
     if task.retry.on_interrupt is OnInterrupt.FAIL:
-        return "this tool must not be run twice"
+        return MUST_NOT_RUN_TWICE
     if not task.retry.may_retry(failures):
         return f"it was the last of {task.retry.attempts} allowed"
     return None
 
 
 def _end_failed(
-    task: Task, event: Event, now: datetime, actor: str, error: Payload, message: str, failures: int
+    task: Task,
+    event: Event,
+    now: datetime,
+    actor: str,
+    error: Payload,
+    message: str,
+    failures: int,
+    detail: Payload | None = None,
 ) -> Change:
     return move(
         task,
@@ -133,7 +157,7 @@ def _end_failed(
         now,
         actor=actor,
         note=message,
-        detail=error,
+        detail=error if detail is None else detail,
         outcome=error,
         status_message=clip(message),
         failures=failures,

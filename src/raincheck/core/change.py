@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from raincheck.core.content import Artifact, InputRequest, Step
+from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import HistoryEntry, Task
 from raincheck.errors import IdempotencyConflict
@@ -55,4 +56,6 @@ class Change:
     variables: Payload | None = None
     outcome: Payload | None = None
     spawned: tuple[Creation, ...] = ()
-    """Child tasks that begin to exist with this change."""
+    """Tasks that begin to exist with this change: children, or what comes after it."""
+    quota: Quota = NO_QUOTA
+    """What the owner may have, counted for each spawned task when the change is kept."""

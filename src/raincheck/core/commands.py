@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from raincheck.core.change import Creation
 from raincheck.core.content import Artifact, InputRequest, Step
+from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Progress
 
@@ -33,6 +34,9 @@ class Note:
     artifacts: tuple[Artifact, ...] = ()
     variables: Payload | None = None
     spawned: tuple[Creation, ...] = ()
+    """Children, and tasks that go on without this one (without a parent)."""
+    quota: Quota = NO_QUOTA
+    """What its owner may have, counted for each spawned task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Park:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Hand the attempt back: the worker shuts down."""
+    """Hand the attempt back: the worker shuts down. A task that must not be run twice fails instead."""
 
     fence: int
 
@@ -70,13 +74,19 @@ class Complete:
     result: Payload
     is_error: bool = False
     status_message: str | None = None
+    spawned: tuple[Creation, ...] = ()
+    """Tasks that begin with this one's completion. They are no children: their parent would have ended."""
+    quota: Quota = NO_QUOTA
+    """What its owner may have, counted for each spawned task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
     """The attempt went wrong. Whether the task tries again is decided by its policy.
 
-    `chance` is a random number from 0 to 1 for the wait's jitter; `message` is what callers may read.
+    `chance` is a random number from 0 to 1 for the wait's jitter; `message` is what callers may read; `error` is the
+    outcome if the task ends with it; `detail` is what the operator reads in the history (a traceback), and is the
+    error where it is not given.
     """
 
     fence: int
@@ -84,6 +94,7 @@ class Fail:
     message: str
     retryable: bool = True
     chance: float = 0.0
+    detail: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True)

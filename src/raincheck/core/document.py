@@ -5,7 +5,6 @@ store that spreads a task over tables does the same in its own language, and the
 is the same.
 """
 
-from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
@@ -14,8 +13,8 @@ from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, InputRequest, Journal, Step, View
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Payload
-from raincheck.core.records import HistoryEntry, Lease, Task, TaskId
-from raincheck.errors import AlreadyRecorded, StaleChange, TaskNotFound
+from raincheck.core.records import HistoryEntry, Lease, Task
+from raincheck.errors import AlreadyRecorded, StaleChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,8 @@ class TaskDocument:
     steps: tuple[Step, ...] = ()
     inputs: tuple[InputRequest, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    turn: int = 0
+    """Its place in the queue, given when it enters it; without meaning while it is not queued."""
 
     @classmethod
     def of(cls, creation: Creation) -> Self:
@@ -75,6 +76,9 @@ class TaskDocument:
         lease = Lease(attempt.lease.holder, until)
         return replace(self, task=self.task.evolve(attempt=replace(attempt, lease=lease)))
 
+    def at_turn(self, turn: int) -> Self:
+        return replace(self, turn=turn)
+
     def is_visible(self, scope: Scope, now: datetime) -> bool:
         return scope.covers(self.task.namespace, self.task.owner) and not self.task.is_expired(now)
 
@@ -106,41 +110,3 @@ class TaskDocument:
         if self.task.attempt is None or after.attempt is None:
             return after
         return after.evolve(attempt=self.task.attempt)
-
-
-def find(documents: Mapping[TaskId, TaskDocument], task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
-    """The task that the reader asks for.
-
-    Raises:
-        TaskNotFound: it is not there, or not for this reader.
-    """
-    document = documents.get(task_id)
-    if document is None or not document.is_visible(scope, now):
-        raise TaskNotFound(task_id)
-    return document
-
-
-def insert(documents: MutableMapping[TaskId, TaskDocument], creation: Creation) -> None:
-    """Add a new task.
-
-    Raises:
-        AlreadyRecorded: there is one with its id.
-    """
-    if creation.task.id in documents:
-        raise AlreadyRecorded(creation.task.id)
-    documents[creation.task.id] = TaskDocument.of(creation)
-
-
-def keep(documents: MutableMapping[TaskId, TaskDocument], change: Change) -> Task:
-    """Do what the change says, with the tasks that it spawns, and return the task as it was decided.
-
-    Raises:
-        StaleChange, AlreadyRecorded: it does not hold any more. What was done so far is for the caller to drop.
-    """
-    document = documents.get(change.before.id)
-    if document is None:
-        raise StaleChange(change.before.id)
-    documents[change.before.id] = document.changed_by(change)
-    for creation in change.spawned:
-        insert(documents, creation)
-    return change.after

@@ -26,13 +26,21 @@ class Limits:
     variables: int = 64 * KIB
     artifact: int = 8 * MIB
     open_inputs: int = 100
+    steps: int = 10_000
+    """Steps of one task, counted by the engine."""
+    artifacts: int = 100
+    """Artifacts of one task, counted by the engine."""
+    children: int = 1_000
+    """Tasks that one task spawns, counted by the engine."""
+    depth: int = 8
+    """How many generations a family may have, counted by the engine."""
     notes: int = 10_000
     """History entries after which an attempt's notes are no longer written to the history. The rest always is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Bounds on one owner in one namespace, counted in the transaction that creates the task.
+    """Bounds on one owner in one namespace, counted in the transaction that creates or spawns the task.
 
     What has been pruned is not counted any more, so tasks should be kept for longer than `window`.
     """
@@ -77,3 +85,7 @@ class Quota:
         """
         if self.created is not None and nth_latest is not None and nth_latest > now - self.window:
             raise QuotaExceeded("new tasks", self.created, nth_latest + self.window - now)
+
+
+NO_QUOTA = Quota()
+"""Lets everybody in."""

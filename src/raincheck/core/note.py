@@ -11,6 +11,7 @@ from raincheck.core.limits import Limits
 from raincheck.core.move import move
 from raincheck.core.payload import check_size
 from raincheck.core.records import Progress, Task
+from raincheck.core.spawning import check_children, spawning_words
 from raincheck.core.text import check_name, clip
 from raincheck.errors import AlreadyRecorded, InvalidValue, TooLarge
 
@@ -46,6 +47,7 @@ def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Li
         artifacts=note.artifacts,
         variables=note.variables,
         spawned=note.spawned,
+        quota=note.quota,
     )
 
 
@@ -61,7 +63,7 @@ def _words(note: Note) -> list[str]:
         *(f"step {step.name}" for step in note.steps),
         *(f"asked {question.key}" for question in note.asked),
         *(f"kept {artifact.name}" for artifact in note.artifacts),
-        *(f"spawned {creation.task.id}" for creation in note.spawned),
+        *spawning_words(note.spawned),
     ]
 
 
@@ -77,12 +79,7 @@ def _check(task: Task, note: Note, limits: Limits) -> None:
         if step.fingerprint:
             check_name(step.fingerprint, what=f"the fingerprint of step {step.name!r}")
         check_size(step.result, limits.step, what=f"the result of step {step.name!r}")
-    for creation in note.spawned:
-        child = creation.task
-        if (child.namespace, child.owner) != (task.namespace, task.owner) or child.parent_id not in (None, task.id):
-            raise InvalidValue(f"task {child.id!r} can't be spawned by {task.id!r}, whose owner and child it must be")
-        if child.idempotency_key is not None:
-            raise InvalidValue(f"task {child.id!r} is spawned, and once only: it takes no idempotency key")
+    check_children(task, note.spawned)
     for question in note.asked:
         if not question.is_open:
             raise InvalidValue(f"question {question.key!r} is asked with its answer: ask it open")

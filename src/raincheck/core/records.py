@@ -128,12 +128,16 @@ class Task:
             return self.expires_at - self.created_at
         return self.retention.promised_ttl(self.created_at, self.deadline_at)
 
-    def is_overdue(self, now: datetime) -> bool:
-        """Whether its lease or its deadline has passed, so that somebody should take it back or end it."""
+    @property
+    def overdue_at(self) -> datetime | None:
+        """When its lease or its deadline passes, so that somebody should take it back or end it."""
         if self.is_terminal:
-            return False
+            return None
         ends = (self.deadline_at, None if self.attempt is None else self.attempt.lease.expires_at)
-        return any(end is not None and end <= now for end in ends)
+        return min((end for end in ends if end is not None), default=None)
+
+    def is_overdue(self, now: datetime) -> bool:
+        return self.overdue_at is not None and self.overdue_at <= now
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now

@@ -27,6 +27,7 @@ async def apply(
 
     Raises:
         TaskNotFound, IllegalTransition, LeaseLost, TooLarge: as decided on the task as it is by then.
+        AlreadyRecorded, QuotaExceeded: something that the command brings can't be kept.
     """
 
     async def read_and_decide() -> tuple[Task, Change | None]:

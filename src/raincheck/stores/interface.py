@@ -9,7 +9,8 @@ A change goes through three steps: *read* a task, *decide* (`core.decide`, pure)
 between. A commit holds only if the stored task still has the version that was read; otherwise nothing is
 written and `StaleChange` says so. The loser of any race therefore learns that it lost, reads again, and decides
 anew on what is true by then; `stores.apply` is that loop. Two verbs can't be split like that without workers
-fighting over the same rows, and decide inside their transaction: `claim` and, because it counts, `create`.
+fighting over the same rows, and decide inside their transaction: `claim` and, because it counts, `create`. So is
+what a task's end means for its relatives: it is decided in the commit of that end, since it must not be lost.
 
 Four rules hold for every method:
 
@@ -33,7 +34,7 @@ from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.stores.feed import Feed
 from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
 
@@ -72,6 +73,14 @@ class Store(Protocol):
         """
         ...
 
+    def twin(self) -> "Store":
+        """Another handle on the same data, not opened yet, for another event loop in this process.
+
+        A heartbeat in a thread of its own uses one, so that a body that blocks the event loop keeps its lease. Where
+        `capabilities.shared` is false it is `StoreUnavailable`.
+        """
+        ...
+
     async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
         """Keep a new task with its first history entry, and return it.
 
@@ -93,10 +102,19 @@ class Store(Protocol):
         - `StaleChange` (with the id of the first that fails) unless each stored task has `before.version` and,
           where `lease_seen` is set, a lease that ends exactly then. A task that is gone is stale too.
         - A step that is recorded already, a question's key that was used before, or a spawned id that exists is
-          `AlreadyRecorded`.
+          `AlreadyRecorded`. A spawned task over the change's `quota`, counted as `create` counts it, is
+          `QuotaExceeded`.
+        - A change that ends a task is kept with what that means for its family (`core.family`), decided in the same
+          transaction on what is stored by then. Its parent, if that lives, gets a signal, so a parked one wakes and a
+          running one does not sleep through it. If it ended otherwise than completed, its live children are
+          cancelled, and theirs, down the tree. So a commit that names a task and also a relative that its end changes
+          is stale.
         - Record, history entry, outcome, steps, questions, artifacts, variables and spawned tasks become
           visible at one moment.
-        - Feeds hear of every task in `changes` and every spawned one, after the commit and not before.
+        - A task that enters the queue (also one that is spawned, created or woken) gets its turn there and then
+          (`core.turn`).
+        - Feeds hear of every task in `changes`, every spawned one and every relative that changed, after the commit
+          and not before.
         """
         ...
 
@@ -109,8 +127,18 @@ class Store(Protocol):
         - is queued, or is parked with `due_at` at or before `now` (up to `DUE_LIMIT` of those, the first to be due
           first, pass through the queue in the same transaction).
 
-        They are taken by higher priority, then by who was created first, then by id. Two claims never get the
-        same task: one that comes second finds fewer, or none, without an error.
+        They are taken by higher priority, then by turn (`core.turn`: owners take turns, so that one who has
+        thousands queued does not hold up another), then by who was created first, then by id. Two claims never get
+        the same task: one that comes second finds fewer, or none, without an error.
+        """
+        ...
+
+    async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
+        """The moment from which a claim for these tools may find something; None if there is nothing to wait for.
+
+        It is `ANY_TIME` if a task is queued, else the moment when the first parked one is due. Only reads, so that a
+        worker with nothing to do need not write to find that out. What is created or answered meanwhile is told by a
+        feed.
         """
         ...
 
@@ -127,8 +155,8 @@ class Store(Protocol):
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
         """Tasks, of any namespace, whose lease or deadline is at or before `now`: somebody should take them back.
 
-        Up to `limit`, which is brought within 1 and `PAGE_LIMIT`. Only reads: the caller decides and commits, and may
-        lose to the holder who extends or finishes after all.
+        Up to `limit`, which is brought within 1 and `PAGE_LIMIT`, the longest overdue first. Only reads: the caller
+        decides and commits, and may lose to the holder who extends or finishes after all.
         """
         ...
 
@@ -136,6 +164,7 @@ class Store(Protocol):
         """Forget up to `limit` tasks that expired at or before `now`, with everything that belongs to them.
 
         - `limit` is brought within 1 and `PAGE_LIMIT`.
+        - A child whose parent lives is kept: the parent may still have to read its result.
         - Feeds hear of them, so that nobody waits for what is gone.
         - It costs what is pruned, not what is kept.
         """

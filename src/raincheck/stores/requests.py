@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Self
 
 from raincheck.core.change import Change
@@ -17,6 +18,9 @@ from raincheck.errors import InvalidValue
 PAGE_LIMIT = 1_000
 
 LONGEST_LEASE = timedelta(days=1)
+
+ANY_TIME = datetime.min.replace(tzinfo=UTC)
+"""Says of something that it may be done now, whatever the time is: clocks are set back now and then."""
 
 DUE_LIMIT = 1_000
 """How many parked tasks a claim lets through to the queue at most, so that no claim takes long."""
@@ -52,10 +56,9 @@ class ClaimRequest:
         return _decide_each([task for *_, task in sorted(due)[:DUE_LIMIT]], Due(), now) if due else []
 
     def begin(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
-        """What begins attempts on those of the tasks whose turn it is."""
-        queued = [task for task in tasks if task.phase is Phase.QUEUED and self.can_run(task)]
-        queued.sort(key=lambda task: (-task.priority, task.created_at, task.id))
-        return _decide_each(queued[: self.limit], Claim(self.holder, self.lease_for), now)
+        """What begins attempts on the first of the tasks, which come in the order of the line."""
+        queued = (task for task in tasks if task.phase is Phase.QUEUED and self.can_run(task))
+        return _decide_each(islice(queued, self.limit), Claim(self.holder, self.lease_for), now)
 
 
 def _decide_each(tasks: Iterable[Task], command: Command, now: datetime) -> list[Change]:
@@ -115,22 +118,35 @@ class Page:
         return cls(shown, Position.of(shown[-1]) if len(found) > limit else None)
 
 
+def next_moment(tasks: Iterable[Task], namespace: str, tools: frozenset[Tool]) -> datetime | None:
+    """When there is something to claim among these tasks."""
+    theirs = [one for one in tasks if one.namespace == namespace and one.tool in tools]
+    if any(one.phase is Phase.QUEUED for one in theirs):
+        return ANY_TIME
+    return min((one.due_at for one in theirs if one.phase is Phase.PARKED and one.due_at is not None), default=None)
+
+
+def overdue_of(tasks: Iterable[Task], *, now: datetime, limit: int) -> tuple[Task, ...]:
+    """Those of the tasks that are overdue, the longest overdue first."""
+    overdue = sorted((task.overdue_at or now, task.id, task) for task in tasks if task.is_overdue(now))
+    return tuple(task for *_, task in overdue[: page_size(limit)])
+
+
 def page_size(limit: int) -> int:
     """A limit within bounds."""
     return max(1, min(limit, PAGE_LIMIT))
 
 
-def ids_touched(changes: Sequence[Change]) -> list[TaskId]:
-    """The tasks that a commit is about, changed and spawned.
+def check_named_once(changes: Sequence[Change]) -> None:
+    """Refuse a commit that names a task twice, changed or spawned.
 
     Raises:
-        InvalidValue: one of them occurs twice, so that it would not be clear what holds.
+        InvalidValue: it would not be clear what holds.
     """
     ids = [change.before.id for change in changes]
     ids += [creation.task.id for change in changes for creation in change.spawned]
     if len(set(ids)) < len(ids):
         raise InvalidValue(f"a commit may name a task only once, not {sorted(ids)}")
-    return ids
 
 
 def page_of(tasks: Iterable[Task], query: TaskQuery, *, now: datetime, after: Position | None, limit: int) -> Page:

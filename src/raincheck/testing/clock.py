@@ -1,22 +1,46 @@
 """A clock that goes when told."""
 
+import asyncio
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 
 class FakeClock:
-    """Stands still until it is moved. Going backwards is allowed: real clocks do it."""
+    """Stands still until it is moved. Going backwards is allowed: real clocks do it.
+
+    Whoever sleeps on it wakes up when it is moved to that moment or beyond.
+    """
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
+        self._sleepers: dict[asyncio.Future[None], datetime] = {}
 
     def now(self) -> datetime:
         return self._now
 
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Something to await, which returns when the clock has been moved by so many seconds since the call."""
+        return self._sleep_until(self._now + timedelta(seconds=seconds))
+
+    async def _sleep_until(self, moment: datetime) -> None:
+        if moment <= self._now:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.get_running_loop().create_future()
+        self._sleepers[woken] = moment
+        try:
+            await woken
+        finally:
+            self._sleepers.pop(woken, None)
+
     def advance(self, seconds: float) -> datetime:
         """Move by so many seconds, and return the time then."""
-        self._now += timedelta(seconds=seconds)
-        return self._now
+        return self.jump_to(self._now + timedelta(seconds=seconds))
 
     def jump_to(self, moment: datetime) -> datetime:
         self._now = moment
+        for woken, until in self._sleepers.items():
+            if until <= moment and not woken.done():
+                woken.set_result(None)
         return self._now

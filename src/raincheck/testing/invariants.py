@@ -33,6 +33,8 @@ async def check_invariants(store: Store, ended: dict[TaskId, Task] | None = None
     """
     ended = {} if ended is None else ended
     faults: list[str] = []
+    broken_off: set[TaskId] = set()
+    parents: dict[TaskId, TaskId] = {}
     async for task in _all_tasks(store):
         history = await _whole_history(store, task)
         journal = await store.journal(task.id, Scope.everything(), now=BEGINNING)
@@ -41,6 +43,15 @@ async def check_invariants(store: Store, ended: dict[TaskId, Task] | None = None
         if task.is_terminal and ended.setdefault(task.id, task) != task:
             found.append(f"it changed after its end, from {ended[task.id]} to {task}")
         faults += [f"task {task.id!r} ({task.phase}): {fault}" for fault in found]
+        if task.is_terminal and task.phase is not Phase.COMPLETED:
+            broken_off.add(task.id)
+        elif not task.is_terminal and task.parent_id is not None:
+            parents[task.id] = task.parent_id
+    faults += [
+        f"task {task_id!r}: it lives, and its parent {parent_id!r} ended without completing"
+        for task_id, parent_id in parents.items()
+        if parent_id in broken_off
+    ]
     if faults:
         raise InvariantsBroken(faults)
 

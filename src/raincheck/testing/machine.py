@@ -1,10 +1,10 @@
 """A state machine that runs a store and the reference model side by side, and compares what they say and do.
 
-It is shaped, because a machine that does anything at any time mostly does nothing of interest. At most two
-tasks are busy, so that what happens, happens to the same ones; a new one comes when one ends or waits, and is
-mostly begun at once. What a worker once had in hand is kept and used again on purpose, long after it went
-stale. Time jumps to the edges: the end of a lease, the moment a task is due, its expiry, and just before. What
-stops everything (cancel, pause) is rare.
+It is shaped, because a machine that does anything at any time mostly does nothing of interest. Few tasks are
+busy, so that what happens, happens to the same ones; a new one comes when one ends or waits, and is mostly begun at
+once. Half of the runs begin with a parent and its child. What a worker once had in hand is kept and used again on
+purpose, long after it went stale. Time jumps to the edges: the end of a lease, the moment a task is due, its expiry,
+and just before. What stops everything (cancel, pause) is rare.
 
     class MyMachine(StoreMachine):
         def make_store(self, folder: Path) -> Store:
@@ -35,13 +35,14 @@ from raincheck.core.commands import (
 )
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
+from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.records import Progress, Task, TaskId
 from raincheck.core.retention import Retention
 from raincheck.core.retry import RetryPolicy
 from raincheck.stores.apply import answer, sweep
 from raincheck.stores.interface import Store
-from raincheck.testing.scene import EVERYTHING, Scene
+from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE, TOOL, Scene
 from raincheck.testing.side_by_side import SideBySide
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ BUSY = (Phase.QUEUED, Phase.RUNNING)
 
 MOST_BUSY = 2
 MOST_LIVE = 4
+OWNERS = st.sampled_from([ALICE, BOB])
 RARELY = st.integers(0, 7).map(lambda number: number == 0)
 
 
@@ -58,15 +60,18 @@ class StoreMachine(SideBySide):
 
     # Where tasks come from.
 
-    @initialize()
-    def begin_with_one_running(self) -> None:
+    @initialize(family=st.booleans())
+    def begin_with_one_running(self, *, family: bool) -> None:
         self.create(priority=0, bounded=False, waits=False, keyed=False)
+        if family:
+            self.spawn(completes=False)
 
     @precondition(lambda self: sum(task.phase in BUSY for task in self.live()) < MOST_BUSY)
-    @rule(priority=st.integers(0, 1), bounded=st.booleans(), waits=RARELY, keyed=RARELY)
-    def create(self, *, priority: int, bounded: bool, waits: bool, keyed: bool) -> None:
+    @rule(priority=st.integers(0, 1), bounded=st.booleans(), waits=RARELY, keyed=RARELY, owner=OWNERS)
+    def create(self, *, priority: int, bounded: bool, waits: bool, keyed: bool, owner: Owner = ALICE) -> None:
         now = self.clock.now()
         creation = self.scene.creation(
+            owner=owner,
             priority=priority,
             due_at=now + timedelta(seconds=10) if waits else None,
             deadline_at=now + timedelta(seconds=300) if bounded else None,
@@ -78,6 +83,22 @@ class StoreMachine(SideBySide):
         outcome = self.both(lambda store: store.create(creation, quota=Quota(live=MOST_LIVE), now=now))
         if isinstance(outcome, Task) and outcome.id not in self.ids:
             self.ids.append(outcome.id)
+        self.claim(limit=MOST_BUSY)
+
+    @precondition(lambda self: bool(self.hands) and len(self.live()) < MOST_LIVE)
+    @rule(completes=RARELY)
+    def spawn(self, *, completes: bool) -> None:
+        hand = self.hands[-1]
+        creation = self.scene.creation(
+            owner=hand.owner,
+            parent_id=None if completes else hand.id,
+            retry=RetryPolicy(attempts=3, jitter=0),
+            retention=Retention(keep=timedelta(seconds=60)),
+        )
+        spawned, quota = (creation,), Quota(live=MOST_LIVE)
+        complete = Complete(hand.fence, encode("done"), spawned=spawned, quota=quota)
+        if self.commit_from(hand, complete if completes else Note(hand.fence, spawned=spawned, quota=quota)):
+            self.ids.append(creation.task.id)
         self.claim(limit=MOST_BUSY)
 
     @rule(limit=st.integers(1, 2))
@@ -139,6 +160,13 @@ class StoreMachine(SideBySide):
         stopping: list[Command] = [Pause("operator"), Cancel("alice")]
         mild: list[Command] = [Resume("operator"), Signal("child", "child ended")]
         self.apply_to(task_id, data.draw(st.sampled_from(stopping if stops else mild)))
+
+    @precondition(lambda self: any(task.parent_id is not None for task in self.live()))
+    @rule(data=st.data(), above=st.booleans())
+    def cancel_in_a_family(self, data: st.DataObject, *, above: bool) -> None:
+        children = {task.id: task.parent_id for task in self.live() if task.parent_id is not None}
+        child_id = data.draw(st.sampled_from(sorted(children)))
+        self.apply_to(children[child_id] if above else child_id, Cancel("alice"))
 
     @precondition(lambda self: bool(self.ids) and self.keys > 0)
     @rule(data=st.data())
@@ -210,3 +238,4 @@ class StoreMachine(SideBySide):
         now = self.clock.now()
         for task_id in self.ids[-2:]:
             self.both(lambda store, task_id=task_id: store.view(task_id, EVERYTHING, now=now))
+        self.both(lambda store: store.next_due(NAMESPACE, frozenset({TOOL})))

@@ -70,11 +70,14 @@ class SideBySide(RuleBasedStateMachine):
         assert is_same, f"your store gave\n  {found!r}\nand the model\n  {expected!r}"
         return expected
 
-    def commit_from(self, hand: Task, command: Command, *, extends: bool = False) -> None:
-        """Decide on what is in hand, stale or not, and commit that to both; in the gap its lease may be extended."""
+    def commit_from(self, hand: Task, command: Command, *, extends: bool = False) -> bool:
+        """Decide on what is in hand, stale or not, and commit that to both; in the gap its lease may be extended.
+
+        Returns whether it was kept.
+        """
         change = decide(hand, command, self.clock.now())
         if change is None:
-            return
+            return False
         if extends:
             self.extend_lease(hand, seconds=40)
         current = self.current(hand.id)
@@ -84,8 +87,10 @@ class SideBySide(RuleBasedStateMachine):
         if change.lease_seen is not None and current is not None and current.attempt is not None:
             is_stale |= current.attempt.lease.expires_at != change.lease_seen
         assert isinstance(outcome, StaleChange) == is_stale
-        if not isinstance(outcome, RaincheckError):
-            self.keep(change.after)
+        if isinstance(outcome, RaincheckError):
+            return False
+        self.keep(change.after)
+        return True
 
     def extend_lease(self, hand: Task, seconds: int) -> None:
         until = self.clock.now() + timedelta(seconds=seconds)

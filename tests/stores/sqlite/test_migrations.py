@@ -3,19 +3,26 @@
 import asyncio
 import sqlite3
 import sys
+from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+from raincheck.core.records import TaskId
 from raincheck.errors import SchemaMismatch
+from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connect import connect, prepare_file
 from raincheck.stores.sqlite.migrate import Migration, shipped_migrations, split_statements
-from raincheck.testing import FakeClock, Scene
+from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores.sqlite.rows import row_of_creation, row_of_entry
+from raincheck.testing import FakeClock, Scene, check_invariants
+from raincheck.testing.scene import ALICE, BOB
 
-NEXT = Migration(2, "what", "CREATE TABLE extra (a INTEGER) STRICT; INSERT INTO extra VALUES (1);")
-BROKEN = Migration(3, "broken", "CREATE TABLE more (a INTEGER); INSERT INTO nowhere VALUES (1);")
+KNOWN = shipped_migrations()[-1].version
+NEXT = Migration(KNOWN + 1, "what", "CREATE TABLE extra (a INTEGER) STRICT; INSERT INTO extra VALUES (1);")
+BROKEN = Migration(KNOWN + 2, "broken", "CREATE TABLE more (a INTEGER); INSERT INTO nowhere VALUES (1);")
 
 
 def schema_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -45,9 +52,41 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: Pat
     opened(path).execute("INSERT INTO changes (task_id, origin) VALUES ('kept', '')")
     prepare_file(path, connect, 5, [*shipped_migrations(), NEXT])
     connection = opened(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (KNOWN + 1,)
     assert connection.execute("SELECT a FROM extra").fetchall() == [(1,)]
     assert connection.execute("SELECT task_id FROM changes").fetchall() == [("kept",)]
+
+
+@pytest.mark.anyio
+async def test_tasks_that_were_queued_before_there_were_turns_take_turns(tmp_path: Path) -> None:
+    path, scene = tmp_path / "tasks.db", Scene(MemoryStore(), FakeClock())
+    creations = [scene.creation(owner=owner) for owner in (ALICE, ALICE, ALICE, BOB)]
+    low, parked = scene.creation(priority=-1), scene.creation(due_at=scene.clock.now() + timedelta(seconds=5))
+
+    def write_version_1() -> None:
+        prepare_file(path, connect, 5, shipped_migrations()[:1])
+        connection = opened(path)
+        for creation in (*creations, low, parked):
+            row = row_of_creation(creation)
+            insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own
+            pk = connection.execute(insert, [*row.values()]).lastrowid
+            assert pk is not None
+            connection.execute(QUERIES["insert_entry"], row_of_entry(pk, creation.entry))
+            connection.execute(QUERIES["put_payload"], (pk, "arguments", creation.arguments))
+        connection.close()
+
+    await asyncio.to_thread(write_version_1)
+    store = SqliteStore(path)
+    await store.open()
+    scene = Scene(store, scene.clock)
+    late = await scene.create(id=TaskId("task-9999"), owner=BOB)
+    one, two, three, bob = (creation.task.id for creation in creations)
+    claimed = [(await scene.claim())[0].id for _ in range(6)]
+    assert claimed == [one, bob, two, late.id, three, low.task.id]
+    scene.clock.advance(5)
+    assert [task.id for task in await scene.claim()] == [parked.task.id]
+    await check_invariants(store)
+    await store.close()
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -57,16 +96,16 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
     with pytest.raises(Exception, match="no such table: nowhere"):
         prepare_file(path, connect, 5, [*shipped_migrations(), NEXT, BROKEN])
     assert schema_of(opened(path)) == before
-    assert opened(path).execute("PRAGMA user_version").fetchone() == (1,)
+    assert opened(path).execute("PRAGMA user_version").fetchone() == (KNOWN,)
 
 
 def test_a_newer_file_is_refused_and_left_untouched(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     prepare_file(path, connect, 5, [*shipped_migrations(), NEXT])
     before = path.read_bytes()
-    with pytest.raises(SchemaMismatch, match=r"version 2.*up to 1.*upgrade raincheck") as caught:
+    with pytest.raises(SchemaMismatch, match=rf"version {KNOWN + 1}.*up to {KNOWN}.*upgrade raincheck") as caught:
         prepare_file(path, connect, 5, shipped_migrations())
-    assert (caught.value.found, caught.value.known) == (2, 1)
+    assert (caught.value.found, caught.value.known) == (KNOWN + 1, KNOWN)
     assert path.read_bytes() == before
 
 
@@ -90,7 +129,8 @@ from pathlib import Path
 from raincheck.stores.sqlite.connect import connect, prepare_file
 from raincheck.stores.sqlite.migrate import Migration, shipped_migrations
 
-more = Migration(2, "more", "CREATE TABLE extra (a INTEGER) STRICT; INSERT INTO extra VALUES (1);")
+version = shipped_migrations()[-1].version + 1
+more = Migration(version, "more", "CREATE TABLE extra (a INTEGER) STRICT; INSERT INTO extra VALUES (1);")
 sys.stdin.readline()
 prepare_file(Path(sys.argv[1]), connect, 30, [*shipped_migrations(), more])
 """

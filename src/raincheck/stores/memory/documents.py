@@ -1,80 +1,97 @@
-"""What the memory store holds. What a write does is done apart first, so it counts whole or not at all."""
+"""What the memory store holds: the documents with a few indexes, and a way back from a write that failed."""
 
-from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import TypeAlias
 
-from raincheck.core.change import Change, Creation
-from raincheck.core.document import TaskDocument, keep
-from raincheck.core.limits import Quota
+from raincheck.core.document import TaskDocument
+from raincheck.core.documents import Documents
+from raincheck.core.lifecycle import Phase
+from raincheck.core.owner import Owner
 from raincheck.core.records import Task, TaskId
-from raincheck.errors import AlreadyRecorded
+from raincheck.core.turn import kind_of, line_of, turn_after
+
+_Line: TypeAlias = defaultdict[tuple[Owner, bool], dict[TaskId, int]]
+"""The turns of the queued tasks of one namespace and priority, by kind."""
 
 
-class Documents:
-    """Every task, and apart from that the live ones, so that what looks for work need not look at what has ended."""
+class IndexedDocuments(Documents):
+    """Every task, and apart from that the live and the queued ones, so that who looks for work need not look at all."""
 
     def __init__(self) -> None:
-        self._all: dict[TaskId, TaskDocument] = {}
+        super().__init__()
         self._live: dict[TaskId, TaskDocument] = {}
+        self._queued: dict[TaskId, TaskDocument] = {}
+        self._live_children: defaultdict[TaskId, dict[TaskId, TaskDocument]] = defaultdict(dict)
+        self._turns: defaultdict[tuple[str, int], _Line] = defaultdict(lambda: defaultdict(dict))
+        self._before: dict[TaskId, TaskDocument | None] = {}
 
-    @property
-    def by_id(self) -> Mapping[TaskId, TaskDocument]:
-        return self._all
+    @contextmanager
+    def transaction(self) -> Generator[Mapping[TaskId, TaskDocument | None]]:
+        """What is written in it counts whole or not at all. Gives what it has changed so far, as it was before."""
+        self._before = {}
+        try:
+            yield self._before
+        except BaseException:
+            for task_id, document in self._before.items():
+                self._put(task_id, document)
+            raise
 
-    def tasks(self) -> Iterator[Task]:
-        return (document.task for document in self._all.values())
-
-    def live_tasks(self) -> list[Task]:
+    def live(self) -> Iterable[Task]:
         return [document.task for document in self._live.values()]
 
-    def put(self, document: TaskDocument) -> None:
-        task = document.task
-        self._all[task.id] = document
-        if task.is_terminal:
-            self._live.pop(task.id, None)
+    def queued(self) -> Iterable[TaskDocument]:
+        return self._queued.values()
+
+    def live_children(self, parent_id: TaskId) -> Iterable[Task]:
+        children = self._live_children.get(parent_id, {})
+        return [document.task for document in children.values()]
+
+    def next_turn(self, new: Task) -> int:
+        line = self._turns[line_of(new)]
+        same_kind = line[kind_of(new)].values()
+        return turn_after(chain.from_iterable(turns.values() for turns in line.values()), same_kind)
+
+    def __setitem__(self, task_id: TaskId, document: TaskDocument) -> None:
+        self._before.setdefault(task_id, self.data.get(task_id))
+        self._put(task_id, document)
+
+    def __delitem__(self, task_id: TaskId) -> None:
+        self._before.setdefault(task_id, self.data[task_id])
+        self._put(task_id, None)
+
+    def _put(self, task_id: TaskId, document: TaskDocument | None) -> None:
+        old = self.data.get(task_id)
+        if old is not None:
+            self._unindex(old.task)
+        if document is None:
+            self.data.pop(task_id, None)
         else:
-            self._live[task.id] = document
+            self.data[task_id] = document
+            self._index(document)
 
-    def forget(self, task_ids: Iterable[TaskId]) -> None:
-        for task_id in task_ids:
-            del self._all[task_id]
-            self._live.pop(task_id, None)
+    def _index(self, document: TaskDocument) -> None:
+        task = document.task
+        if task.is_terminal:
+            return
+        self._live[task.id] = document
+        if task.phase is Phase.QUEUED:
+            self._queued[task.id] = document
+            self._turns[line_of(task)][kind_of(task)][task.id] = document.turn
+        if task.parent_id is not None:
+            self._live_children[task.parent_id][task.id] = document
 
-    def create(self, creation: Creation, quota: Quota, now: datetime) -> Task:
-        """The new task or, where its idempotency key is taken by the same request, the task that has it."""
-        new = creation.task
-        holder = self._holder_of_key(new)
-        if holder is not None and holder.is_asked_for_by(creation, now):
-            return holder.task
-        gone = set[TaskId]() if holder is None else {holder.task.id}
-        self._check_quota(new, quota, now, gone)
-        if new.id in self._all and new.id not in gone:
-            raise AlreadyRecorded(new.id)
-        self.forget(gone)
-        self.put(TaskDocument.of(creation))
-        return new
-
-    def commit(self, changes: Sequence[Change]) -> None:
-        """All of the changes, or none and an error."""
-        changed: dict[TaskId, TaskDocument] = {}
-        for change in changes:
-            keep(ChainMap(changed, self._all), change)
-        for document in changed.values():
-            self.put(document)
-
-    def _holder_of_key(self, new: Task) -> TaskDocument | None:
-        if new.idempotency_key is None:
-            return None
-        same = (new.namespace, new.owner, new.idempotency_key)
-        for document in self._all.values():
-            task = document.task
-            if (task.namespace, task.owner, task.idempotency_key) == same:
-                return document
-        return None
-
-    def _check_quota(self, new: Task, quota: Quota, now: datetime, gone: set[TaskId]) -> None:
-        if quota != Quota():
-            whose = (new.namespace, new.owner)
-            theirs = [task for task in self.tasks() if (task.namespace, task.owner) == whose and task.id not in gone]
-            quota.check(theirs, now)
+    def _unindex(self, task: Task) -> None:
+        self._live.pop(task.id, None)
+        if self._queued.pop(task.id, None) is not None:
+            turns = self._turns[line_of(task)][kind_of(task)]
+            del turns[task.id]
+            if not turns:
+                del self._turns[line_of(task)][kind_of(task)]
+        if task.parent_id is not None:
+            siblings = self._live_children[task.parent_id]
+            siblings.pop(task.id, None)
+            if not siblings:
+                del self._live_children[task.parent_id]

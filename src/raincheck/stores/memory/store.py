@@ -4,21 +4,21 @@ Each method runs without giving up the event loop, and records are frozen, so no
 what is handed out can't be changed behind the store's back.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, Journal, View
-from raincheck.core.document import TaskDocument, find
+from raincheck.core.document import TaskDocument
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
-from raincheck.stores.memory.documents import Documents
+from raincheck.stores.memory.documents import IndexedDocuments
 from raincheck.stores.requests import (
     PAGE_LIMIT,
     ClaimRequest,
@@ -26,7 +26,9 @@ from raincheck.stores.requests import (
     Page,
     Position,
     TaskQuery,
-    ids_touched,
+    check_named_once,
+    next_moment,
+    overdue_of,
     page_of,
     page_size,
 )
@@ -38,7 +40,7 @@ class MemoryStore:
     capabilities = Capabilities(durable=False, shared=False)
 
     def __init__(self) -> None:
-        self._documents = Documents()
+        self._documents = IndexedDocuments()
         self._feeds = Feeds()
         self._is_open = False
 
@@ -52,48 +54,51 @@ class MemoryStore:
         self._is_open = False
         self._feeds.close()
 
+    def twin(self) -> "MemoryStore":
+        raise StoreUnavailable("memory:", "tasks in memory have one handle and one event loop: use a store in a file")
+
     async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
-        task = self._opened().create(creation, quota, now)
-        if task.id == creation.task.id:
-            self._feeds.publish([task.id])
-        return task
+        with self._transaction() as documents:
+            return documents.create(creation, quota, now)
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        touched = ids_touched(changes)
-        self._opened().commit(changes)
-        self._feeds.publish(touched)
+        check_named_once(changes)
+        with self._transaction() as documents:
+            for change in changes:
+                documents.keep(change)
 
     async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
+        with self._transaction() as documents:
+            for change in request.wake(documents.live(), now):
+                documents.keep(change)
+            return tuple(documents.keep(change) for change in request.begin(documents.line(), now))
+
+    async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
         documents = self._opened()
-        woken = request.wake(documents.live_tasks(), now)
-        documents.commit(woken)
-        begun = request.begin(documents.live_tasks(), now)
-        documents.commit(begun)
-        self._feeds.publish(change.before.id for change in (*woken, *begun))
-        return tuple(change.after for change in begun)
+        return next_moment(documents.live(), namespace, tools)
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
-        documents = self._opened()
         lost: set[TaskId] = set()
-        for one in held:
-            document = documents.by_id.get(one.task_id)
-            extended = None if document is None else document.extended(one.fence, until)
-            if extended is None:
-                lost.add(one.task_id)
-            else:
-                documents.put(extended)
+        documents = self._opened()
+        with documents.transaction():
+            for one in held:
+                document = documents.get(one.task_id)
+                extended = None if document is None else document.extended(one.fence, until)
+                if extended is None:
+                    lost.add(one.task_id)
+                else:
+                    documents[one.task_id] = extended
         return frozenset(lost)
 
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        late = [task for task in self._opened().live_tasks() if task.is_overdue(now)]
-        return tuple(late[: page_size(limit)])
+        return overdue_of(self._opened().live(), now=now, limit=limit)
 
     async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
-        documents = self._opened()
-        expired = [task.id for task in documents.tasks() if task.is_expired(now)][: page_size(limit)]
-        documents.forget(expired)
-        self._feeds.publish(expired)
-        return tuple(expired)
+        with self._transaction() as documents:
+            pruned = documents.forgettable(now)[: page_size(limit)]
+            for task_id in pruned:
+                del documents[task_id]
+        return tuple(pruned)
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return self._document(task_id, scope, now).task
@@ -121,7 +126,7 @@ class MemoryStore:
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         counts: dict[Phase, int] = {}
-        for task in self._opened().live_tasks():
+        for task in self._opened().live():
             if scope.may_list and scope.covers(task.namespace, task.owner):
                 counts[task.phase] = counts.get(task.phase, 0) + 1
         return counts
@@ -130,10 +135,17 @@ class MemoryStore:
         self._opened()
         return self._feeds.listen()
 
-    def _opened(self) -> Documents:
+    @contextmanager
+    def _transaction(self) -> Generator[IndexedDocuments]:
+        documents = self._opened()
+        with documents.transaction() as changed:
+            yield documents
+        self._feeds.publish(changed)
+
+    def _opened(self) -> IndexedDocuments:
         if not self._is_open:
             raise StoreUnavailable("memory:", "the store is not open: open it before use")
         return self._documents
 
     def _document(self, task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
-        return find(self._opened().by_id, task_id, scope, now)
+        return self._opened().visible(task_id, scope, now)

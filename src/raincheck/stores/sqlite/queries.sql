@@ -1,20 +1,32 @@
 -- name: insert_task
--- A new task's record.
+-- A new task's record. If it is queued, its turn is after the last of its owner and kind, and not before the first in line.
 INSERT INTO tasks (
     id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
     retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at, lease_holder,
     lease_expires_at, pausing, signals, open_inputs, entries, progress_done, progress_total, status_message, is_error,
-    finished_at, expires_at
+    finished_at, expires_at, turn
 ) VALUES (
     :id, :namespace, :owner, :tool, :tool_version, :created_at, :parent_id, :idempotency_key, :request_digest, :priority,
     :deadline_at, :retry, :keep, :ttl, :updated_at, :phase, :due_at, :version, :fence, :failures, :attempt_started_at,
     :lease_holder, :lease_expires_at, :pausing, :signals, :open_inputs, :entries, :progress_done, :progress_total,
-    :status_message, :is_error, :finished_at, :expires_at
+    :status_message, :is_error, :finished_at, :expires_at,
+    CASE WHEN :phase = 'queued' THEN max(
+        coalesce((
+            SELECT turn FROM tasks
+            WHERE namespace = :namespace AND priority = :priority AND phase = 'queued'
+            ORDER BY turn LIMIT 1
+        ), 0),
+        coalesce((
+            SELECT turn + 1 FROM tasks
+            WHERE namespace = :namespace AND owner = :owner AND priority = :priority AND (fence > 0) = 0 AND phase = 'queued'
+            ORDER BY turn DESC LIMIT 1
+        ), 0)
+    ) ELSE 0 END
 );
 
 -- name: update_task
 -- A change of the record, if it is still the one that was read. An attempt that goes on keeps its stored lease, which may have
--- been extended since.
+-- been extended since. When it enters the queue, it gets a turn as a new task does, among those that have begun or not as it has.
 UPDATE tasks SET
     updated_at = :updated_at, phase = :phase, due_at = :due_at, version = :version, fence = :fence, failures = :failures,
     attempt_started_at = :attempt_started_at, lease_holder = :lease_holder,
@@ -23,9 +35,30 @@ UPDATE tasks SET
     END,
     pausing = :pausing, signals = :signals, open_inputs = :open_inputs, entries = :entries,
     progress_done = :progress_done, progress_total = :progress_total, status_message = :status_message,
-    is_error = :is_error, finished_at = :finished_at, expires_at = :expires_at
+    is_error = :is_error, finished_at = :finished_at, expires_at = :expires_at,
+    turn = CASE WHEN :phase = 'queued' AND phase <> 'queued' THEN max(
+        coalesce((
+            SELECT line.turn FROM tasks AS line
+            WHERE line.namespace = tasks.namespace AND line.priority = tasks.priority AND line.phase = 'queued'
+            ORDER BY line.turn LIMIT 1
+        ), 0),
+        coalesce((
+            SELECT line.turn + 1 FROM tasks AS line
+            WHERE line.namespace = tasks.namespace AND line.owner = tasks.owner AND line.priority = tasks.priority
+                AND (line.fence > 0) = (:fence > 0) AND line.phase = 'queued'
+            ORDER BY line.turn DESC LIMIT 1
+        ), 0)
+    ) ELSE turn END
 WHERE id = :id AND version = :expected_version AND (:lease_seen IS NULL OR lease_expires_at = :lease_seen)
 RETURNING pk;
+
+-- name: find_task
+-- A task by its id, whoever asks.
+SELECT * FROM tasks WHERE id = ?;
+
+-- name: live_children
+-- The children of a task that have not ended.
+SELECT * FROM tasks WHERE parent_id = ? AND finished_at IS NULL;
 
 -- name: put_payload
 -- A payload of a task; only variables are ever replaced.
@@ -102,7 +135,22 @@ ORDER BY due_at, id LIMIT :due_limit;
 SELECT * FROM tasks
 WHERE namespace = :namespace AND phase = 'queued'
     AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools))
-ORDER BY priority DESC, created_at, id LIMIT :limit;
+ORDER BY priority DESC, turn, created_at, id LIMIT :limit;
+
+-- name: next_due
+-- Whether a task is queued, and when the first parked one is due, of the tools that are asked for.
+SELECT
+    EXISTS (
+        SELECT 1 FROM tasks
+        WHERE namespace = :namespace AND phase = 'queued'
+            AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools))
+    ),
+    (
+        SELECT due_at FROM tasks
+        WHERE namespace = :namespace AND phase = 'parked' AND due_at IS NOT NULL
+            AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools))
+        ORDER BY due_at, id LIMIT 1
+    );
 
 -- name: extend_lease
 -- A later end for a lease, if it is still held.
@@ -117,8 +165,13 @@ SELECT * FROM tasks WHERE lease_expires_at <= :now ORDER BY lease_expires_at LIM
 SELECT * FROM tasks WHERE deadline_at <= :now AND finished_at IS NULL ORDER BY deadline_at LIMIT :limit;
 
 -- name: prune_tasks
--- Forget tasks that have expired, with everything that belongs to them.
-DELETE FROM tasks WHERE pk IN (SELECT pk FROM tasks WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)
+-- Forget tasks that have expired, with everything that belongs to them. A living parent may still want to read its child.
+DELETE FROM tasks WHERE pk IN (
+    SELECT pk FROM tasks
+    WHERE expires_at <= :now
+        AND NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = tasks.parent_id AND parent.finished_at IS NULL)
+    ORDER BY expires_at LIMIT :limit
+)
 RETURNING id;
 
 -- name: load_task

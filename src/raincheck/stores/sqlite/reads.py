@@ -9,9 +9,9 @@ from datetime import datetime
 from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import TaskNotFound
-from raincheck.stores.requests import Page, Position, TaskQuery, page_size
+from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, overdue_of, page_size
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.queries import QUERIES
 
@@ -108,15 +108,22 @@ def count_live(connection: sqlite3.Connection, scope: Scope) -> dict[Phase, int]
 
 
 def overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[Task, ...]:
-    limit = page_size(limit)
-    parameters = {"now": rows.to_micros(now), "limit": limit}
+    parameters = {"now": rows.to_micros(now), "limit": page_size(limit)}
     with _one_moment(connection):
         found = [
             *connection.execute(QUERIES["tasks_past_lease"], parameters),
             *connection.execute(QUERIES["tasks_past_deadline"], parameters),
         ]
     # A task may be both, and is then found twice.
-    return tuple({rows.pk_of(row): rows.task_of(row) for row in found}.values())[:limit]
+    return overdue_of({rows.pk_of(row): rows.task_of(row) for row in found}.values(), now=now, limit=limit)
+
+
+def next_due(connection: sqlite3.Connection, namespace: str, tools: frozenset[Tool]) -> datetime | None:
+    parameters = {"namespace": _bindable(namespace), "tools": rows.tools_text(tools)}
+    is_queued, due_at = connection.execute(QUERIES["next_due"], parameters).fetchone()
+    if is_queued:
+        return ANY_TIME
+    return None if due_at is None else rows.to_moment(due_at)
 
 
 def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> rows.Row:

@@ -92,7 +92,7 @@ def task_of(row: Row) -> Task:
         _, task_id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, _, priority,
         deadline_at, retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at,
         lease_holder, lease_expires_at, pausing, signals, open_inputs, entries, progress_done, progress_total,
-        status_message, is_error, finished_at, expires_at,
+        status_message, is_error, finished_at, expires_at, _,
     ) = row  # fmt: skip
     attempt = None
     if lease_holder is not None:
@@ -127,6 +127,12 @@ def task_of(row: Row) -> Task:
         _moment(finished_at),
         _moment(expires_at),
     )
+
+
+# A worker asks for the same tools again and again.
+@lru_cache(64)
+def tools_text(tools: frozenset[Tool]) -> str:
+    return json.dumps([[tool.name, tool.version] for tool in tools])
 
 
 def pk_of(row: Row) -> int:

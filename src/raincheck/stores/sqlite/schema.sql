@@ -36,6 +36,7 @@ CREATE TABLE tasks (
     is_error INTEGER NOT NULL,
     finished_at INTEGER,
     expires_at INTEGER,
+    turn INTEGER NOT NULL DEFAULT 0,
     CHECK (phase IN ('queued', 'running', 'parked', 'paused', 'completed', 'failed', 'cancelled')),
     CHECK ((phase IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)),
     CHECK ((finished_at IS NULL) = (expires_at IS NULL)),
@@ -66,8 +67,11 @@ CREATE INDEX tasks_by_creation ON tasks (created_at, id);
 CREATE INDEX tasks_of_parent ON tasks (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
 CREATE UNIQUE INDEX tasks_by_key ON tasks (namespace, owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
 -- What looks for something to do. Each index holds only what is to be found, so finished tasks cost nothing here.
-CREATE INDEX tasks_queued ON tasks (namespace, priority DESC, created_at, id) WHERE phase = 'queued';
-CREATE INDEX tasks_due ON tasks (namespace, due_at, id) WHERE phase = 'parked' AND due_at IS NOT NULL;
+CREATE INDEX tasks_in_line ON tasks (namespace, priority DESC, turn, created_at, id, tool, tool_version)
+WHERE phase = 'queued';
+CREATE INDEX tasks_by_turn ON tasks (namespace, owner, priority, fence > 0, turn) WHERE phase = 'queued';
+CREATE INDEX tasks_due ON tasks (namespace, due_at, id, tool, tool_version)
+WHERE phase = 'parked' AND due_at IS NOT NULL;
 CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX tasks_with_deadline ON tasks (deadline_at) WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;

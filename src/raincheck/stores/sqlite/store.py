@@ -20,7 +20,7 @@ from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import ConfigurationError, StoreUnavailable
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
@@ -109,6 +109,11 @@ class SqliteStore:
             if reader is not None and writer is not None:
                 await _close_lanes(reader, writer)
 
+    def twin(self) -> "SqliteStore":
+        return SqliteStore(
+            self._path, synchronous=self._synchronous, lock_timeout=self._lock_timeout, connect=self._connect
+        )
+
     async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
         return await self._write(partial(writes.create, creation=creation, quota=quota, now=now))
 
@@ -123,6 +128,9 @@ class SqliteStore:
 
     async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
         return await self._write(partial(writes.prune, now=now, limit=limit))
+
+    async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
+        return await self._read(partial(reads.next_due, namespace=namespace, tools=tools))
 
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
         return await self._read(partial(reads.overdue, now=now, limit=limit))

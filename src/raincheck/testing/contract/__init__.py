@@ -6,20 +6,26 @@ class TestMyStore(StoreContract):
 """
 
 from raincheck.testing.contract.asking import AskingContract
+from raincheck.testing.contract.belonging import BelongingContract
 from raincheck.testing.contract.claiming import ClaimingContract
 from raincheck.testing.contract.committing import CommittingContract
 from raincheck.testing.contract.creating import CreatingContract
 from raincheck.testing.contract.hearing import HearingContract
 from raincheck.testing.contract.keeping import KeepingContract
 from raincheck.testing.contract.lasting import LastingContract
+from raincheck.testing.contract.queueing import QueueingContract
 from raincheck.testing.contract.reading import ReadingContract
+from raincheck.testing.contract.spawning import SpawningContract
 
 
 class StoreContract(
     CreatingContract,
     CommittingContract,
     ClaimingContract,
+    QueueingContract,
     AskingContract,
+    SpawningContract,
+    BelongingContract,
     ReadingContract,
     KeepingContract,
     HearingContract,

@@ -156,6 +156,15 @@ class ClaimingContract(ContractBase):
         assert await scene.store.overdue(now=ends - timedelta(microseconds=1), limit=10) == ()
         assert await scene.store.overdue(now=ends, limit=10) == (task,)
 
+    async def test_what_is_overdue_for_longest_comes_first(self, scene: Scene) -> None:
+        now = scene.clock.now()
+        late = await scene.create(deadline_at=now + LEASE + timedelta(seconds=1), tool=Tool("other"))
+        held_long = await scene.begin()
+        early = await scene.create(deadline_at=now + timedelta(seconds=1), tool=Tool("other"))
+        for limit in (3, 2, 1):
+            found = await scene.store.overdue(now=now + 2 * LEASE, limit=limit)
+            assert [task.id for task in found] == [early.id, held_long.id, late.id][:limit]
+
     async def test_a_swept_task_goes_back_to_the_queue_and_on_from_there(self, scene: Scene) -> None:
         task = await scene.begin()
         scene.clock.advance(LEASE.total_seconds())

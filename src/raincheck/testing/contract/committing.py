@@ -22,13 +22,13 @@ from raincheck.core.decide import decide
 from raincheck.core.lifecycle import TERMINAL, Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import Progress, Task
+from raincheck.core.retry import RetryPolicy
 from raincheck.errors import (
     AlreadyRecorded,
     IllegalTransition,
     InvalidValue,
     LeaseLost,
     StaleChange,
-    TaskNotFound,
 )
 from raincheck.testing.contract.base import ContractBase
 from raincheck.testing.scene import EVERYTHING, Scene
@@ -193,23 +193,17 @@ class CommittingContract(ContractBase):
         assert await scene.store.artifact(task.id, "\ud800 no such", EVERYTHING, now=now) is None
         assert (await scene.store.journal(task.id, EVERYTHING, now=now)).artifacts == ("chart", "report")
 
-    async def test_a_child_begins_to_exist_with_the_change_that_spawns_it(self, scene: Scene) -> None:
-        parent = await scene.begin()
-        child = scene.creation(parent_id=parent.id)
-        spawning = decided(scene, parent, Note(1, spawned=(child,)))
-        with pytest.raises(TaskNotFound):
-            await scene.load(child.task)
-        await scene.store.commit([spawning])
-        assert await scene.load(child.task) == child.task
-
-    async def test_a_child_whose_id_exists_takes_the_whole_change_with_it(self, scene: Scene) -> None:
-        other = await scene.create()
-        parent = await scene.begin()
-        note = Note(1, steps=(scene.step("spawn"),), spawned=(scene.creation(id=other.id),))
-        with pytest.raises(AlreadyRecorded):
-            await scene.do(parent, note)
-        journal = await scene.store.journal(parent.id, EVERYTHING, now=scene.clock.now())
-        assert (journal.steps, journal.task) == ((), parent)
+    async def test_the_operator_reads_the_detail_of_an_error_and_the_caller_the_error(self, scene: Scene) -> None:
+        task = await scene.begin(retry=RetryPolicy(attempts=2, jitter=0))
+        error, detail = encode({"message": "broke"}), encode({"traceback": "line 1"})
+        await scene.do(task, Fail(1, error, "broke", detail=detail))
+        assert (await scene.history(task))[-1].detail == detail
+        scene.clock.advance(60)
+        (again,) = await scene.claim()
+        await scene.do(again, Fail(2, error, "broke", detail=detail))
+        view = await scene.store.view(task.id, EVERYTHING, now=scene.clock.now())
+        assert (view.task.phase, view.outcome) == (Phase.FAILED, error)
+        assert (await scene.history(task))[-1].detail == detail
 
     async def test_every_change_has_its_entry_and_the_chain_is_unbroken(self, scene: Scene) -> None:
         task = await scene.begin()

@@ -14,6 +14,7 @@ from raincheck.errors import LeaseLost, QuotaExceeded, StoreUnavailable
 from raincheck.stores.apply import answer, sweep
 from raincheck.stores.feed import ANYTHING
 from raincheck.stores.interface import Store
+from raincheck.stores.requests import HeldAttempt
 from raincheck.testing.clock import FakeClock
 from raincheck.testing.contract.base import ContractBase
 from raincheck.testing.invariants import check_invariants
@@ -109,6 +110,52 @@ class LastingContract(ContractBase):
             )
             assert sum(isinstance(outcome, QuotaExceeded) for outcome in outcomes) == 15
             assert await one.count_live(EVERYTHING) == {Phase.QUEUED: 5}
+
+    async def test_a_twin_extends_leases_from_a_thread_with_a_loop_of_its_own(
+        self, tmp_path: Path, clock: FakeClock
+    ) -> None:
+        self.need(shared=True)
+        async with self.opened(tmp_path) as store:
+            scene = Scene(store, clock)
+            mine, lost = await scene.begin(), await scene.begin()
+            await scene.do(lost, Cancel("alice"))
+            until = clock.now() + 9 * LEASE
+            held = [HeldAttempt(task.id, task.fence) for task in (mine, lost)]
+
+            async def heartbeat() -> frozenset[TaskId]:
+                twin = store.twin()
+                await twin.open()
+                try:
+                    return await twin.extend_leases(held, until=until)
+                finally:
+                    await twin.close()
+
+            assert await asyncio.to_thread(asyncio.run, heartbeat()) == {lost.id}
+            extended = await scene.load(mine)
+            assert extended.attempt is not None
+            assert extended.attempt.lease.expires_at == until
+            await check_invariants(store)
+
+    async def test_two_who_write_in_threads_of_their_own_lose_nothing(self, tmp_path: Path, clock: FakeClock) -> None:
+        self.need(shared=True)
+        async with self.opened(tmp_path) as store:
+
+            async def create(name: str) -> None:
+                twin = store.twin()
+                await twin.open()
+                for number in range(20):
+                    await Scene(twin, clock).create(id=TaskId(f"{name} {number}"))
+                await twin.close()
+
+            await asyncio.gather(*(asyncio.to_thread(asyncio.run, create(name)) for name in ("one", "two")))
+            assert await store.count_live(EVERYTHING) == {Phase.QUEUED: 40}
+
+    async def test_a_store_that_is_not_shared_has_no_twin(self, store: Store) -> None:
+        if store.capabilities.shared:
+            assert store.twin() is not store
+        else:
+            with pytest.raises(StoreUnavailable):
+                store.twin()
 
     async def test_closing_one_handle_ends_only_its_own_feeds(self, tmp_path: Path, clock: FakeClock) -> None:
         self.need(shared=True)

@@ -1,0 +1,127 @@
+"""All documents of a store, and what rules look for among them. For stores that keep a task whole.
+
+What is looked for is found here by looking at every document. A store with more to look at, or with indexes, overrides
+how it is found; what is done with it stays.
+"""
+
+from collections import UserDict
+from collections.abc import Iterable
+from datetime import datetime
+
+from raincheck.core.change import Change, Creation
+from raincheck.core.document import TaskDocument
+from raincheck.core.family import keep_in_family, may_forget
+from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import NO_QUOTA, Quota
+from raincheck.core.owner import Scope
+from raincheck.core.records import Task, TaskId
+from raincheck.core.turn import Place, enters_queue, next_turn
+from raincheck.errors import AlreadyRecorded, StaleChange, TaskNotFound
+
+
+class Documents(UserDict[TaskId, TaskDocument]):
+    """Documents by id, within a transaction: if something is raised, what was done so far is for the caller to drop."""
+
+    # What is looked for.
+
+    def visible(self, task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
+        """The task that a reader asks for.
+
+        Raises:
+            TaskNotFound: it is not there, or not for this reader.
+        """
+        document = self.get(task_id)
+        if document is None or not document.is_visible(scope, now):
+            raise TaskNotFound(task_id)
+        return document
+
+    def tasks(self) -> list[Task]:
+        return [document.task for document in self.values()]
+
+    def live(self) -> Iterable[Task]:
+        return [task for task in self.tasks() if not task.is_terminal]
+
+    def queued(self) -> Iterable[TaskDocument]:
+        return [document for document in self.values() if document.task.phase is Phase.QUEUED]
+
+    def find(self, task_id: TaskId) -> Task | None:
+        document = self.get(task_id)
+        return None if document is None else document.task
+
+    def live_children(self, parent_id: TaskId) -> Iterable[Task]:
+        return [task for task in self.live() if task.parent_id == parent_id]
+
+    def line(self) -> list[Task]:
+        """The queued tasks in the order in which claims take them."""
+        queued = sorted(self.queued(), key=lambda document: Place.of(document.task, document.turn))
+        return [document.task for document in queued]
+
+    def next_turn(self, new: Task) -> int:
+        """The turn of a task that enters the queue."""
+        return next_turn(new, ((document.task, document.turn) for document in self.queued()))
+
+    def forgettable(self, now: datetime) -> list[TaskId]:
+        """The tasks that can be pruned."""
+        expired = (task for task in self.tasks() if task.is_expired(now))
+        return [task.id for task in expired if may_forget(task, self._parent_of(task), now)]
+
+    # What is done.
+
+    def create(self, creation: Creation, quota: Quota, now: datetime) -> Task:
+        """The new task or, where its idempotency key is taken by the same request, the task that has it.
+
+        Raises:
+            IdempotencyConflict, QuotaExceeded, AlreadyRecorded: it is not created.
+        """
+        holder = self._holder_of_key(creation.task)
+        if holder is not None:
+            if holder.is_asked_for_by(creation, now):
+                return holder.task
+            # It has expired, so its key is free.
+            del self[holder.task.id]
+        self._insert(creation, quota, now)
+        return creation.task
+
+    def keep(self, change: Change) -> Task:
+        """Do what the change says, with all that it means for others, and return the task as it was decided.
+
+        Raises:
+            StaleChange, AlreadyRecorded, QuotaExceeded: it does not hold any more.
+        """
+        keep_in_family(change, self)
+        return change.after
+
+    def write(self, change: Change) -> None:
+        """Do what the change says, and begin the tasks that it spawns."""
+        document = self.get(change.before.id)
+        if document is None:
+            raise StaleChange(change.before.id)
+        changed = document.changed_by(change)
+        if enters_queue(change.before, change.after):
+            changed = changed.at_turn(self.next_turn(change.after))
+        self[change.before.id] = changed
+        for creation in change.spawned:
+            self._insert(creation, change.quota, creation.task.created_at)
+
+    def _insert(self, creation: Creation, quota: Quota, now: datetime) -> None:
+        new = creation.task
+        if quota != NO_QUOTA:
+            whose = Scope.of(new.namespace, new.owner)
+            quota.check([task for task in self.tasks() if whose.covers(task.namespace, task.owner)], now)
+        if new.id in self:
+            raise AlreadyRecorded(new.id)
+        document = TaskDocument.of(creation)
+        self[new.id] = document.at_turn(self.next_turn(new)) if enters_queue(None, new) else document
+
+    def _parent_of(self, task: Task) -> Task | None:
+        return None if task.parent_id is None else self.find(task.parent_id)
+
+    def _holder_of_key(self, new: Task) -> TaskDocument | None:
+        if new.idempotency_key is None:
+            return None
+        whose = Scope.of(new.namespace, new.owner)
+        for document in self.values():
+            task = document.task
+            if task.idempotency_key == new.idempotency_key and whose.covers(task.namespace, task.owner):
+                return document
+        return None

@@ -1,0 +1,71 @@
+"""What the end of a task means for its relatives, decided in the transaction that keeps the end.
+
+A parent hears of it: it may be parked until just that. The children of a task that ended without completing have
+nobody left to work for, and are cancelled, and theirs too. A task that completes leaves its children alone: it
+chose not to wait for them.
+
+Nothing here is retried. Relatives are looked up and changed within one transaction, so they are as they were read.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Protocol
+
+from raincheck.core.change import Change
+from raincheck.core.commands import Cancel, Signal
+from raincheck.core.decide import decide
+from raincheck.core.lifecycle import Phase
+from raincheck.core.records import Task, TaskId
+
+
+class Family(Protocol):
+    """Tasks, as they are within a transaction."""
+
+    def find(self, task_id: TaskId) -> Task | None: ...
+
+    def live_children(self, parent_id: TaskId) -> Iterable[Task]: ...
+
+    def write(self, change: Change) -> None: ...
+
+
+def keep_in_family(change: Change, family: Family) -> None:
+    """Keep the change, and then what it means for relatives."""
+    # In the order of the tree, one generation after the other, and not by recursion: a tree may be deep.
+    waiting = deque([change])
+    ended: set[TaskId] = set()
+    while waiting:
+        change = waiting.popleft()
+        family.write(change)
+        if change.before.is_terminal or not change.after.is_terminal:
+            continue
+        ended.add(change.after.id)
+        parent_id = change.after.parent_id
+        parent = None if parent_id is None or parent_id in ended else family.find(parent_id)
+        signal = None if parent is None else to_parent(change.after, parent)
+        if signal is not None:
+            family.write(signal)
+        if change.after.phase is not Phase.COMPLETED:
+            waiting += to_children(change.after, family.live_children(change.after.id))
+
+
+def to_parent(ended: Task, parent: Task) -> Change | None:
+    """What a task's end means for its parent; None if that has ended too."""
+    if parent.is_terminal:
+        return None
+    return decide(parent, Signal(actor=ended.id, note=f"child {ended.id} {ended.phase}"), ended.updated_at)
+
+
+def to_children(ended: Task, children: Iterable[Task]) -> list[Change]:
+    """What a task's end means for its live children."""
+    if ended.phase is Phase.COMPLETED:
+        return []
+    how = "was cancelled" if ended.phase is Phase.CANCELLED else "failed"
+    cancel = Cancel(actor=ended.id, reason=f"its parent {how}")
+    decided = (decide(child, cancel, ended.updated_at) for child in children if not child.is_terminal)
+    return [change for change in decided if change is not None]
+
+
+def may_forget(task: Task, parent: Task | None, now: datetime) -> bool:
+    """Whether a task can be pruned: it has expired, and no living parent may still have to read its result."""
+    return task.is_expired(now) and (parent is None or parent.is_terminal)

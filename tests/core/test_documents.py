@@ -1,0 +1,168 @@
+"""All documents together: what is found among them, and what comes in by creating and by keeping changes."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from story import CLAIM, LIMITS, START, at, change, new
+
+from raincheck.core.change import Creation
+from raincheck.core.commands import Cancel, Command, Complete, Note, Park, Release
+from raincheck.core.create import create
+from raincheck.core.document import TaskDocument
+from raincheck.core.documents import Documents
+from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import NO_QUOTA, Quota
+from raincheck.core.owner import Owner, Scope
+from raincheck.core.payload import encode
+from raincheck.core.records import Task, TaskId
+from raincheck.core.retention import Retention
+from raincheck.errors import AlreadyRecorded, QuotaExceeded, StaleChange, TaskNotFound
+
+BRIEF = Retention(keep=timedelta(seconds=60))
+
+
+def _creation(number: int = 1, **fields: Any) -> Creation:
+    return create(new(id=TaskId(f"task-{number}"), **fields), START, LIMITS)
+
+
+def _add(documents: Documents, number: int = 1, **fields: Any) -> Task:
+    return documents.create(_creation(number, **fields), NO_QUOTA, START)
+
+
+def _do(documents: Documents, task: Task, *commands: Command, seconds: float = 0) -> Task:
+    for command in commands:
+        stored = documents.find(task.id)
+        assert stored is not None
+        task = documents.keep(change(stored, command, seconds))
+    return task
+
+
+def test_an_unknown_task_and_somebody_elses_and_an_expired_one_are_not_found_alike() -> None:
+    empty, expired, fresh = Documents(), Documents(), Documents()
+    _do(expired, _add(expired, retention=Retention(keep=timedelta(0))), Cancel("alice"))
+    _add(fresh)
+    cases = [
+        (empty, Scope.everything()),
+        (expired, Scope.everything()),
+        (fresh, Scope.of("reports", Owner.local())),
+        (fresh, Scope.within("builds")),
+    ]
+    said: set[str] = set()
+    for documents, scope in cases:
+        with pytest.raises(TaskNotFound) as missing:
+            documents.visible(TaskId("task-1"), scope, START)
+        said.add(str(missing.value))
+    assert len(said) == 1
+    assert fresh.visible(TaskId("task-1"), Scope.within("reports"), START) is fresh[TaskId("task-1")]
+
+
+def test_an_id_is_given_once() -> None:
+    documents = Documents()
+    assert _add(documents) == _creation().task
+    assert documents == {TaskId("task-1"): TaskDocument.of(_creation())}
+    with pytest.raises(AlreadyRecorded, match="task 'task-1' already has been created"):
+        _add(documents)
+
+
+def test_a_task_that_is_found_by_its_key_is_not_counted_and_one_that_expired_frees_its_key() -> None:
+    documents, key = Documents(), {"idempotency_key": "key", "request_digest": "digest"}
+    first = _add(documents, 1, retention=BRIEF, **key)
+    again = _creation(2, **key)
+    assert documents.create(again, Quota(live=1), START) == first
+    ended = _do(documents, first, Cancel("alice"))
+    assert documents.create(again, Quota(created=1), at(59)) == ended
+    assert documents.create(again, Quota(created=1), at(60)) == again.task
+    assert list(documents) == [again.task.id]
+
+
+def test_another_owners_key_and_tasks_do_not_count() -> None:
+    documents, key = Documents(), {"idempotency_key": "key", "request_digest": "digest"}
+    for number, fields in enumerate([{"owner": Owner.local()}, {"namespace": "builds"}, {}], 1):
+        created = documents.create(_creation(number, **key, **fields), Quota(live=1), START)
+        assert created.id == f"task-{number}"
+    with pytest.raises(QuotaExceeded):
+        documents.create(_creation(4), Quota(live=1), START)
+
+
+def test_a_change_is_kept_with_the_tasks_that_it_spawns() -> None:
+    documents = Documents()
+    parent = _do(documents, _add(documents), CLAIM)
+    child = _creation(2, parent_id=parent.id)
+    spawned = change(parent, Note(1, spawned=(child,)))
+    assert documents.keep(spawned) == spawned.after
+    assert documents.find(child.task.id) == child.task
+    with pytest.raises(AlreadyRecorded) as twice:
+        documents.keep(change(spawned.after, Note(1, spawned=(_creation(2),))))
+    assert twice.value.task_id == "task-2"
+
+
+def test_each_spawned_task_is_counted() -> None:
+    spawned = tuple(_creation(number) for number in (2, 3))
+    for live, created, fits in ((3, 3, True), (2, 3, False), (3, 2, False)):
+        documents = Documents()
+        parent = _do(documents, _add(documents), CLAIM)
+        note = change(parent, Note(1, spawned=spawned, quota=Quota(live=live, created=created)))
+        if fits:
+            documents.keep(note)
+        else:
+            with pytest.raises(QuotaExceeded):
+                documents.keep(note)
+
+
+def test_a_change_of_a_task_that_is_gone_is_stale() -> None:
+    documents = Documents()
+    task = _add(documents)
+    del documents[task.id]
+    with pytest.raises(StaleChange):
+        documents.keep(change(task, Cancel("alice")))
+
+
+def test_the_line_has_the_queued_tasks_in_the_order_of_their_places() -> None:
+    documents = Documents()
+    first, second = _add(documents, 1), _add(documents, 2)
+    running = _do(documents, _add(documents, 3), CLAIM)
+    _add(documents, 4, due_at=at(1))
+    other = _add(documents, 5, owner=Owner.local())
+    urgent = _add(documents, 6, priority=1)
+    assert [task.id for task in documents.line()] == [urgent.id, first.id, other.id, second.id]
+    assert {task.id for task in documents.live()} == {f"task-{number}" for number in range(1, 7)}
+    released = _do(documents, running, Release(1))
+    assert documents.line()[-3:] == [released, other, second]
+
+
+def test_a_task_that_comes_back_to_the_queue_gets_a_new_turn_and_one_that_stays_keeps_its_own() -> None:
+    documents = Documents()
+    tasks = [_add(documents, number) for number in range(1, 4)]
+    assert [documents[task.id].turn for task in tasks] == [0, 1, 2]
+    _do(documents, tasks[1], CLAIM, Park(1, seen=0, until=at(5)))
+    _do(documents, tasks[0], CLAIM, Complete(1, encode("done")))
+    _do(documents, tasks[1], Cancel("alice"))
+    assert documents[tasks[2].id].turn == 2
+    assert documents[_add(documents, 5, owner=Owner.local()).id].turn == 2
+
+
+def test_what_has_expired_is_forgettable_unless_its_parent_lives() -> None:
+    documents = Documents()
+    parent = _do(documents, _add(documents, 1, retention=BRIEF), CLAIM)
+    child = _add(documents, 2, retention=BRIEF, parent_id=parent.id)
+    orphan = _add(documents, 3, retention=BRIEF, parent_id=TaskId("nobody"))
+    for task in (child, orphan):
+        _do(documents, task, Cancel("alice"))
+    assert documents.forgettable(at(59)) == []
+    assert documents.forgettable(at(60)) == [orphan.id]
+    _do(documents, parent, Complete(1, encode("done")), seconds=10)
+    assert set(documents.forgettable(at(60))) == {child.id, orphan.id}
+    assert set(documents.forgettable(at(70))) == {parent.id, child.id, orphan.id}
+
+
+def test_only_live_children_are_found() -> None:
+    documents = Documents()
+    parent = _add(documents)
+    children = [_add(documents, number, parent_id=parent.id) for number in (2, 3)]
+    _add(documents, 4, parent_id=children[0].id)
+    _do(documents, children[0], Cancel("alice"))
+    assert [task.id for task in documents.live_children(parent.id)] == [children[1].id]
+    found = documents.find(TaskId("task-4"))
+    assert found is not None
+    assert found.phase is Phase.CANCELLED

@@ -1,0 +1,146 @@
+"""What the end of a task means for its parent and its children."""
+
+from collections.abc import Iterable
+
+import pytest
+from story import CLAIM, ERROR, SITUATIONS, after, at, change, created, running
+
+from raincheck.core.change import Change
+from raincheck.core.commands import Cancel, Command, Complete, Fail, Note, Park
+from raincheck.core.family import keep_in_family, may_forget, to_children, to_parent
+from raincheck.core.lifecycle import Event, Phase
+from raincheck.core.payload import encode
+from raincheck.core.records import Task, TaskId
+
+BROKE = Fail(1, ERROR, "broke", retryable=False)
+LIVE = [task for task in SITUATIONS.values() if not task.is_terminal]
+ENDED = [task for task in SITUATIONS.values() if task.is_terminal]
+
+
+class Relatives:
+    """A family that notes what is asked of it and what is written."""
+
+    def __init__(self, *tasks: Task) -> None:
+        self.tasks = {task.id: task for task in tasks}
+        self.written: list[TaskId] = []
+        self.asked: list[str] = []
+
+    def find(self, task_id: TaskId) -> Task | None:
+        self.asked.append(f"task {task_id}")
+        return self.tasks.get(task_id)
+
+    def live_children(self, parent_id: TaskId) -> Iterable[Task]:
+        self.asked.append(f"children of {parent_id}")
+        return [task for task in self.tasks.values() if task.parent_id == parent_id and not task.is_terminal]
+
+    def write(self, change: Change) -> None:
+        assert self.tasks[change.after.id] == change.before
+        self.tasks[change.after.id] = change.after
+        self.written.append(change.after.id)
+
+    def end(self, task_id: str, command: Command, seconds: float = 5) -> Task:
+        keep_in_family(change(self.tasks[TaskId(task_id)], command, seconds), self)
+        return self.tasks[TaskId(task_id)]
+
+
+def _running(task_id: str, parent_id: str | None = None) -> Task:
+    return running(id=TaskId(task_id), parent_id=None if parent_id is None else TaskId(parent_id))
+
+
+@pytest.mark.parametrize("ending", [Complete(1, encode(1)), BROKE, Cancel("alice")])
+def test_a_parent_that_waits_is_woken_by_a_signal_from_its_child(ending: Command) -> None:
+    relatives = Relatives(after(_running("parent"), Park(1, seen=0)), _running("child", "parent"))
+    ended = relatives.end("child", ending)
+    parent = relatives.tasks[TaskId("parent")]
+    assert (parent.phase, parent.signals, parent.updated_at) == (Phase.QUEUED, 1, at(5))
+    assert relatives.written == ["child", "parent"]
+    signal = to_parent(ended, _running("parent"))
+    assert signal is not None
+    assert signal.entry is not None
+    assert (signal.entry.event, signal.entry.actor) == (Event.SIGNAL, "child")
+    assert signal.entry.note == f"child child {ended.phase}"
+
+
+def test_a_parent_hears_whatever_it_does_unless_it_has_ended() -> None:
+    child = after(_running("child", "parent"), Cancel("alice"))
+    for parent in LIVE:
+        signal = to_parent(child, parent)
+        assert signal is not None
+        assert signal.after.signals == parent.signals + 1
+    for parent in ENDED:
+        assert to_parent(child, parent) is None
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"), [(Cancel("a"), "its parent was cancelled"), (BROKE, "its parent failed")]
+)
+def test_children_of_what_did_not_complete_are_cancelled_whatever_they_do(ending: Command, reason: str) -> None:
+    ended = after(_running("parent"), ending, seconds=5)
+    changes = to_children(ended, [*LIVE, *ENDED])
+    assert [one.before for one in changes] == LIVE
+    for one in changes:
+        assert (one.after.phase, one.after.status_message) == (Phase.CANCELLED, reason)
+        assert one.entry is not None
+        assert (one.entry.actor, one.entry.note, one.entry.at) == ("parent", reason, max(at(5), one.before.updated_at))
+
+
+def test_children_of_what_completed_are_left_alone() -> None:
+    assert to_children(after(_running("parent"), Complete(1, encode(1))), LIVE) == []
+    relatives = Relatives(_running("parent"), _running("child", "parent"))
+    relatives.end("parent", Complete(1, encode(1)))
+    assert relatives.written == ["parent"]
+
+
+def test_an_end_goes_down_the_tree_one_generation_after_the_other() -> None:
+    relatives = Relatives(
+        _running("top"),
+        _running("root", "top"),
+        _running("a", "root"),
+        _running("b", "root"),
+        _running("aa", "a"),
+        _running("bb", "b"),
+        _running("sibling", "top"),
+    )
+    relatives.end("root", Cancel("alice"))
+    assert relatives.written == ["root", "top", "a", "b", "aa", "bb"]
+
+
+def test_a_tree_may_be_deeper_than_python_can_recurse() -> None:
+    line = [_running(f"{number}", f"{number - 1}") for number in range(5_000)]
+    relatives = Relatives(line[-1])
+    relatives.live_children = lambda parent_id: line[int(parent_id) + 1 : int(parent_id) + 2]
+    relatives.tasks = {task.id: task for task in line}
+    relatives.end("0", Cancel("alice"))
+    assert len(relatives.written) == 5_000
+
+
+def test_what_does_not_end_a_task_asks_nothing_of_its_family() -> None:
+    relatives = Relatives(_running("parent"), _running("child", "parent"))
+    for task_id in ("parent", "child"):
+        relatives.end(task_id, Note(1, status_message="working"))
+    relatives.end("child", Park(1, seen=0))
+    assert relatives.asked == []
+
+
+def test_a_task_without_a_family_costs_at_most_one_look() -> None:
+    relatives = Relatives(_running("done"), _running("cancelled"))
+    relatives.end("done", Complete(1, encode(1)))
+    assert relatives.asked == []
+    relatives.end("cancelled", Cancel("alice"))
+    assert relatives.asked == ["children of cancelled"]
+
+
+def test_relatives_in_a_circle_are_each_ended_once() -> None:
+    relatives = Relatives(_running("a", "c"), _running("b", "a"), _running("c", "b"), _running("self", "self"))
+    for task_id in ("a", "self"):
+        relatives.end(task_id, Cancel("alice"))
+    assert {task.phase for task in relatives.tasks.values()} == {Phase.CANCELLED}
+
+
+def test_what_has_expired_may_be_forgotten_unless_its_parent_lives() -> None:
+    ended = after(created(), CLAIM, Cancel("alice"))
+    assert ended.expires_at is not None
+    assert not may_forget(ended, None, at(0))
+    assert may_forget(ended, None, ended.expires_at)
+    assert all(may_forget(ended, parent, ended.expires_at) for parent in ENDED)
+    assert not any(may_forget(ended, parent, ended.expires_at) for parent in LIVE)

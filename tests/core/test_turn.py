@@ -1,0 +1,80 @@
+"""Whose turn it is, by numbers: who comes where in the queue."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from story import CLAIM, SITUATIONS, START, after, created
+
+from raincheck.core.commands import Release
+from raincheck.core.lifecycle import Phase
+from raincheck.core.owner import Owner
+from raincheck.core.records import Task, TaskId
+from raincheck.core.turn import Place, enters_queue, next_turn
+
+ALICE, BOB = Owner.token("issuer", "alice"), Owner.token("issuer", "bob")
+
+
+def _new(owner: Owner = ALICE, **fields: Any) -> Task:
+    return created(owner=owner, **fields)
+
+
+def _going_on(owner: Owner = ALICE) -> Task:
+    return after(_new(owner), CLAIM, Release(1))
+
+
+def test_an_empty_queue_begins_at_zero() -> None:
+    assert next_turn(_new(), []) == 0
+
+
+def test_an_owners_next_task_comes_a_round_later() -> None:
+    assert next_turn(_new(), [(_new(), 4), (_new(), 7), (_new(BOB), 5)]) == 8
+
+
+def test_an_owner_who_has_none_waiting_comes_in_the_round_that_is_served() -> None:
+    assert next_turn(_new(BOB), [(_new(), 4), (_new(), 7)]) == 4
+
+
+def test_a_task_that_goes_on_does_not_queue_behind_its_owners_new_ones_nor_they_behind_it() -> None:
+    queue = [(_new(), 3), (_new(), 9), (_going_on(), 5)]
+    assert next_turn(_going_on(), queue) == 6
+    assert next_turn(_new(), queue) == 10
+    assert next_turn(_going_on(BOB), queue) == 3
+
+
+@pytest.mark.parametrize("fields", [{"priority": 1}, {"namespace": "builds"}])
+def test_other_priorities_and_namespaces_have_queues_of_their_own(fields: dict[str, Any]) -> None:
+    assert next_turn(_new(**fields), [(_new(), 4), (_new(BOB), 2)]) == 0
+    assert next_turn(_new(), [(_new(**fields), 4), (_new(), 2)]) == 3
+
+
+def test_a_queue_is_entered_from_elsewhere_and_not_from_itself() -> None:
+    queued = SITUATIONS["queued"]
+    for task in SITUATIONS.values():
+        assert enters_queue(task, queued) == (task.phase is not Phase.QUEUED)
+        assert enters_queue(None, task) == (task.phase is Phase.QUEUED)
+        assert not enters_queue(task, SITUATIONS["running"])
+
+
+def test_places_go_by_priority_then_turn_then_creation_then_id() -> None:
+    early, late = _new(id=TaskId("b")), _new(id=TaskId("a")).evolve(created_at=START + timedelta(seconds=1))
+    places = [
+        Place.of(_new(priority=1), 9),
+        Place.of(late, 3),
+        Place.of(early.evolve(id=TaskId("a")), 4),
+        Place.of(early, 4),
+        Place.of(late, 4),
+        Place.of(_new(priority=-1), 0),
+    ]
+    assert sorted(set(places)) == places
+
+
+def test_however_much_one_owner_has_another_waits_for_a_few_places() -> None:
+    queue = list[tuple[Task, int]]()
+    for number in range(1_000):
+        task = _new(id=TaskId(f"alice {number:04}"))
+        queue.append((task, number or next_turn(task, queue)))
+    late = _new(BOB, id=TaskId("bob"))
+    queue.append((late, next_turn(late, queue)))
+    line = sorted(queue, key=lambda one: Place.of(*one))
+    assert line.index(queue[-1]) <= 2
