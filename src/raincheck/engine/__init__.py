@@ -1,0 +1,23 @@
+"""The engine: runs the bodies of tasks, so that they survive crashes, stop when told, and wait for free."""
+
+from raincheck.engine.context import Child, TaskContext, Variables
+from raincheck.engine.engine import Engine
+from raincheck.engine.reply import Reply
+from raincheck.engine.settings import Settings
+from raincheck.engine.shutdown import run_until_signal
+from raincheck.engine.sync_context import SyncChild, SyncTaskContext, SyncVariables
+from raincheck.engine.toolbox import Toolbox
+
+__all__ = [
+    "Child",
+    "Engine",
+    "Reply",
+    "Settings",
+    "SyncChild",
+    "SyncTaskContext",
+    "SyncVariables",
+    "TaskContext",
+    "Toolbox",
+    "Variables",
+    "run_until_signal",
+]

@@ -1,0 +1,178 @@
+"""One attempt, from its first line to what is written of its end.
+
+Theory of operation
+===================
+A body ends in one of two ways. It *returns or raises*: that becomes the task's result or failure. Or it is *stopped*:
+something sets `Hold.why_stopped`, the body is asked to stop until it has (or its grace is over), and the
+reason says what to write: a park, a release, a failure for lack of time, or nothing. A body that is stopped unwinds
+first, and then it is written, so that its `finally` blocks don't run beside the next attempt.
+
+Whatever happens to the task meanwhile, everything an attempt writes carries its fence: the worst is that it is
+refused, and stops.
+"""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never, cast
+
+from raincheck.core.commands import Command, Complete, Expire, Release
+from raincheck.core.payload import Json, Payload, decode, encode
+from raincheck.engine.bodies import Body, Ending, LoopBody, Raised, Returned, ThreadBody
+from raincheck.engine.checkpoints import Checkpoints
+from raincheck.engine.desk import Facts
+from raincheck.engine.hold import Hold, Stop
+from raincheck.engine.isolated import ProcessBody
+from raincheck.engine.local_desk import LocalDesk
+from raincheck.engine.offspring import Offspring
+from raincheck.engine.outcome import Verdict
+from raincheck.engine.reports import Reports
+from raincheck.engine.timing import first_of
+from raincheck.engine.tools import Place, TaskTool
+from raincheck.errors import IllegalTransition, InvalidValue, LeaseLost, StoreError, ToolError
+
+logger = logging.getLogger(__name__)
+
+ASK_AGAIN_AFTER = 0.1
+"""Seconds after which a body that was asked to stop, and has not, is asked again."""
+
+KILLING = 2.0
+"""Seconds in which a process that was killed is gone."""
+
+BODIES = {Place.LOOP: LoopBody, Place.THREAD: ThreadBody, Place.PROCESS: ProcessBody}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    """What one attempt is made of."""
+
+    tool: TaskTool
+    hold: Hold
+    checkpoints: Checkpoints
+    reports: Reports
+    offspring: Offspring
+    desk: LocalDesk
+    verdict: Verdict
+
+    async def run(self, variables: contextvars.Context) -> None:
+        """Run the body, and write what comes of it. Returns when nothing of the body runs any more."""
+        try:
+            body = self._start(variables)
+        except InvalidValue as error:
+            await self._write(self.verdict.raised(error))
+            return
+        beside = [asyncio.create_task(doing) for doing in (self.hold.watch(), self._time_out())]
+        try:
+            ending = await self._see_to_its_end(body)
+            await self._settle(ending)
+        finally:
+            # From here on, whatever the body left running has nothing more to say.
+            self.hold.stop(Stop.LOST)
+            for job in beside:
+                job.cancel()
+            await asyncio.wait(beside)
+        if ending is None:
+            logger.warning(
+                "task %s: attempt %d was told to stop, and goes on: it keeps its place until it ends (tool %s)",
+                self.hold.task.id,
+                self.hold.fence,
+                self.tool.name,
+            )
+            # Not the future itself: whoever gives up waiting for it would cancel it.
+            await asyncio.wait([body.ended])
+
+    def _start(self, variables: contextvars.Context) -> Body:
+        journal, task = self.hold.journal, self.hold.task
+        arguments = cast("Mapping[str, Json]", decode(journal.arguments))
+        self.tool.check_arguments(arguments)
+        facts = Facts(
+            id=task.id,
+            owner=task.owner.key,
+            tool=task.tool.name,
+            version=task.tool.version,
+            attempt=task.fence,
+            caller=_read(journal.caller),
+            variables=cast("Mapping[str, Json]", _read(journal.variables) or {}),
+        )
+        start = BODIES[self.tool.place]
+        body = start(self.tool, arguments, facts, self.desk, lambda: self.hold.is_stopped, variables)
+        if isinstance(body, LoopBody):
+            self.desk.patience.main_branch = body.job
+        return body
+
+    async def _see_to_its_end(self, body: Body) -> Ending | None:
+        """How the body ended; None if it did not stop in time."""
+        await first_of(asyncio.shield(body.ended), self.hold.stopped.wait())
+        loop = asyncio.get_running_loop()
+        # A process is killed when its grace is over, and then is gone a little later.
+        killing = KILLING if self.tool.place is Place.PROCESS else 0.0
+        until = loop.time() + self.hold.grace + killing
+        while not body.ended.done() and loop.time() < until:
+            body.ask_to_stop()
+            await asyncio.wait([body.ended], timeout=ASK_AGAIN_AFTER)
+        return body.ended.result() if body.ended.done() else None
+
+    async def _time_out(self) -> None:
+        now, deadline = self.hold.means.clock.now(), self.hold.task.deadline_at
+        ends = [
+            (seconds, why)
+            for seconds, why in (
+                (self.tool.attempt_timeout, Stop.TIMEOUT),
+                (None if deadline is None else (deadline - now).total_seconds(), Stop.DEADLINE),
+            )
+            if seconds is not None
+        ]
+        if ends:
+            seconds, why = min(ends, key=lambda end: end[0])
+            await self.hold.means.clock.sleep(seconds)
+            self.hold.stop(why)
+
+    async def _settle(self, ending: Ending | None) -> None:
+        await self.reports.close()
+        if self.hold.why_stopped is Stop.LOST:
+            return
+        try:
+            await self._write(self._command(ending))
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is the body's: a result that can't be kept, an error that can't be read
+            await self._write(self.verdict.raised(error))
+
+    def _command(self, ending: Ending | None) -> Command:
+        # A body that came to its end all the same has ended, whatever it was to be stopped for.
+        if isinstance(ending, Returned):
+            return self._completed(ending.value)
+        why = self.hold.why_stopped
+        match why:
+            case Stop.PARK | Stop.RELEASE | Stop.LOST:
+                return self.hold.parking or Release(self.hold.fence)
+            case Stop.TIMEOUT:
+                return self.verdict.timed_out()
+            case Stop.DEADLINE:
+                return Expire(actor=self.hold.task.id)
+            case None:
+                return self._raised(ending)
+            case _:
+                assert_never(why)
+
+    def _completed(self, value: object) -> Complete:
+        self.checkpoints.check_all_were_asked_for()
+        result = encode(cast("Json", value), what=f"the result of tool {self.tool.name!r}")
+        return Complete(self.hold.fence, result, spawned=self.offspring.successor(decode(result)))
+
+    def _raised(self, ending: Raised | None) -> Command:
+        error = asyncio.CancelledError() if ending is None else ending.error
+        return self.verdict.reported(error) if isinstance(error, ToolError) else self.verdict.raised(error)
+
+    async def _write(self, command: Command) -> None:
+        try:
+            await self.hold.write(command)
+        except (LeaseLost, IllegalTransition):
+            # Somebody else was quicker: it was cancelled, or taken back. What they wrote holds.
+            logger.info("task %s: attempt %d came too late to write its end", self.hold.task.id, self.hold.fence)
+
+
+def _read(payload: Payload | None) -> Json:
+    return None if payload is None else decode(payload)

@@ -1,0 +1,115 @@
+"""Bodies that run, in the event loop or in a thread; `isolated` has those in a process.
+
+All look the same to whoever started them: something that will end, and that can be asked to stop.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from raincheck.core.payload import Json
+from raincheck.engine.context import TaskContext
+from raincheck.engine.desk import Desk, Facts
+from raincheck.engine.sync_context import SyncTaskContext, Waiting
+from raincheck.engine.threads import start_in_thread
+from raincheck.engine.tools import TaskTool
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The body came to its end."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The body raised something, or was taken down."""
+
+    error: BaseException
+
+
+Ending = Returned | Raised
+
+
+class Body(Protocol):
+    """A body that runs."""
+
+    @property
+    def ended(self) -> asyncio.Future[Ending]:
+        """Done when nothing of the body runs any more. Never cancelled, never an exception."""
+        ...
+
+    def ask_to_stop(self) -> None:
+        """Tell it to stop. May be said again, and once the body has ended."""
+        ...
+
+
+class LoopBody:
+    """A coroutine in the event loop. Asked to stop, it is cancelled."""
+
+    def __init__(
+        self,
+        tool: TaskTool,
+        arguments: Mapping[str, Json],
+        facts: Facts,
+        desk: Desk,
+        is_stopped: Callable[[], bool],
+        variables: contextvars.Context,
+    ) -> None:
+        context = TaskContext(facts, desk, is_stopped)
+        call = _with_context(tool, arguments, context)
+        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self.job = asyncio.create_task(self._run(tool, call), name=f"body of {facts.id}", context=variables)
+        self.job.add_done_callback(self._end_unbegun)
+
+    async def _run(self, tool: TaskTool, call: Mapping[str, Any]) -> None:
+        # Whatever it raises ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
+        try:
+            ending: Ending = Returned(await tool.body(**call))
+        except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
+            ending = Raised(error)
+        self.ended.set_result(ending)
+
+    def _end_unbegun(self, job: asyncio.Task[None]) -> None:  # noqa: ARG002 - asyncio passes it
+        """A job that is cancelled before its first step never gets to say how it ended."""
+        if not self.ended.done():
+            self.ended.set_result(Raised(asyncio.CancelledError()))
+
+    def ask_to_stop(self) -> None:
+        self.job.cancel()
+
+
+class ThreadBody:
+    """A plain function in a thread. It can't be stopped, but its next call to its context does not return."""
+
+    def __init__(
+        self,
+        tool: TaskTool,
+        arguments: Mapping[str, Json],
+        facts: Facts,
+        desk: Desk,
+        is_stopped: Callable[[], bool],
+        variables: contextvars.Context,
+    ) -> None:
+        context = SyncTaskContext(facts, desk, is_stopped, Waiting(asyncio.get_running_loop()))
+        call = _with_context(tool, arguments, context)
+
+        def run() -> Ending:
+            try:
+                return Returned(tool.body(**call))
+            except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
+                return Raised(error)
+
+        self.ended = variables.run(start_in_thread, run, name=f"raincheck-{tool.name}")
+
+    def ask_to_stop(self) -> None:
+        """Nothing to do: the desk refuses it from now on."""
+
+
+def _with_context(
+    tool: TaskTool, arguments: Mapping[str, Json], context: TaskContext | SyncTaskContext
+) -> Mapping[str, Any]:
+    return arguments if tool.context_name is None else {**arguments, tool.context_name: context}

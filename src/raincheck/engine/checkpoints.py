@@ -1,0 +1,114 @@
+"""The checkpoints of a task, as one attempt finds them again: by name, and by how often that name was used.
+
+Pure. Every checkpoint of whatever kind takes its number from the same count, so no two ever share a name and a
+number.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from raincheck.core.content import InputKind, InputRequest, Journal, Step
+from raincheck.core.payload import Json, decode
+from raincheck.core.records import Task
+from raincheck.errors import CheckpointMismatch
+
+
+class Checkpoints:
+    """What earlier attempts recorded, and what of it this one has asked for so far."""
+
+    def __init__(self, journal: Journal, version: str) -> None:
+        self._task = journal.task
+        self._version = version
+        self._uses: Counter[str] = Counter()
+        self._steps = {(step.name, step.occurrence): step for step in journal.steps}
+        self._questions = {question.key: question for question in journal.inputs}
+        self._unasked_steps = set(self._steps)
+        self._unasked_questions = set(self._questions)
+
+    @property
+    def steps(self) -> int:
+        """How many are recorded."""
+        return len(self._steps)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether there is more on record that this attempt has not asked for yet."""
+        return bool(self._unasked_steps or self._unasked_questions)
+
+    def count(self, kind: str) -> int:
+        """How many of a kind are recorded."""
+        return sum(step.fingerprint.startswith(f"{kind}:") for step in self._steps.values())
+
+    def take(self, name: str) -> int:
+        """The number of this use of the name."""
+        number = self._uses[name]
+        self._uses[name] += 1
+        return number
+
+    def find_step(self, name: str, occurrence: int, fingerprint: str) -> Step | None:
+        """The step as it was recorded.
+
+        Raises:
+            CheckpointMismatch: it was recorded for something else.
+        """
+        step = self._steps.get((name, occurrence))
+        if step is not None:
+            self._unasked_steps.discard((name, occurrence))
+            if step.fingerprint != fingerprint:
+                self._refuse(_named(name, occurrence), step.attempt, step.fingerprint, fingerprint)
+        return step
+
+    def add_step(self, step: Step) -> None:
+        self._steps[step.name, step.occurrence] = step
+
+    def find_question(self, key: str, kind: InputKind, request: Json) -> InputRequest | None:
+        """The question as it was asked.
+
+        Raises:
+            CheckpointMismatch: something else was asked under that key.
+        """
+        question = self._questions.get(key)
+        if question is not None:
+            self._unasked_questions.discard(key)
+            if question.kind is not kind or decode(question.request) != request:
+                self._refuse(f"question {key!r}", question.attempt, f"another {question.kind}", f"this {kind}")
+        return question
+
+    def check_all_were_asked_for(self) -> None:
+        """At the end of the body: everything that was recorded must have been asked for again.
+
+        Raises:
+            CheckpointMismatch: some was not, so this is not the body that recorded it.
+        """
+        missing = list(self._missing())
+        if missing:
+            raise CheckpointMismatch(
+                self._task.id,
+                f"task {self._task.id!r} has {', '.join(missing)} on record, and {self._who()} ended without asking "
+                f"for it: give a tool whose steps change a new version, or let what it does depend on nothing but its "
+                f"arguments and its checkpoints",
+            )
+
+    def _missing(self) -> Iterator[str]:
+        for name, occurrence in sorted(self._unasked_steps):
+            step = self._steps[name, occurrence]
+            yield f"{_named(name, occurrence)} ({step.fingerprint}, by attempt {step.attempt})"
+        for key in sorted(self._unasked_questions):
+            yield f"question {key!r} (by attempt {self._questions[key].attempt})"
+
+    def _refuse(self, what: str, attempt: int, recorded: str, asked: str) -> None:
+        raise CheckpointMismatch(
+            self._task.id,
+            f"task {self._task.id!r} has {what} on record from attempt {attempt} as {recorded}, and {self._who()} asks "
+            f"for it as {asked}: its arguments are others, or it is another kind of checkpoint. Give a tool whose "
+            f"steps change a new version, or let what it does depend on nothing but its arguments and its checkpoints",
+        )
+
+    def _who(self) -> str:
+        task: Task = self._task
+        began = "" if self._version == task.tool.version else f", begun under version {task.tool.version!r}"
+        return f"attempt {task.fence} (tool {task.tool.name!r} in version {self._version!r}{began})"
+
+
+def _named(name: str, occurrence: int) -> str:
+    return f"step {name!r}" if occurrence == 0 else f"step {name!r} (use {occurrence + 1})"

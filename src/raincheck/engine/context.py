@@ -1,0 +1,193 @@
+"""What a task's body can see and do, for bodies that are coroutines. `SyncTaskContext` is the same for `def` bodies."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, overload
+
+from raincheck.core.content import InputKind
+from raincheck.core.owner import Owner
+from raincheck.core.payload import Json, decode, encode
+from raincheck.engine.desk import Desk, Facts
+from raincheck.engine.fingerprint import fingerprint
+from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
+from raincheck.engine.threads import call_in_thread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Variables(Mapping[str, Json]):
+    """A small map that later attempts see too. Reading it costs nothing; each change is written at once."""
+
+    def __init__(self, values: Mapping[str, Json], desk: Desk) -> None:
+        self._values = dict(values)
+        self._desk = desk
+
+    def __getitem__(self, name: str) -> Json:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    async def set(self, name: str, value: Json) -> None:
+        await self._replace({**self._values, name: value})
+
+    async def remove(self, name: str) -> None:
+        await self._replace({one: value for one, value in self._values.items() if one != name})
+
+    async def _replace(self, values: dict[str, Json]) -> None:
+        # Taken over only when it is kept, so that a refused value is not seen.
+        await self._desk.set_variables(values)
+        self._values = values
+
+
+class Child:
+    """A child task: it is cancelled with its parent."""
+
+    def __init__(self, child_id: str, desk: Desk) -> None:
+        self.id = child_id
+        self._desk = desk
+
+    async def result(self) -> Json:
+        """Its result, when it has ended.
+
+        Raises:
+            TaskFailed: it has none.
+        """
+        return result_of(self.id, await self._desk.child_outcome(self.id))
+
+
+class TaskIdentity:
+    """What a body may know of its task without asking."""
+
+    is_task = True
+
+    def __init__(self, facts: Facts, is_stopped: Callable[[], bool]) -> None:
+        self._facts = facts
+        self._is_stopped = is_stopped
+
+    @property
+    def id(self) -> str:
+        return self._facts.id
+
+    @property
+    def owner(self) -> Owner:
+        """Whom the task belongs to."""
+        return Owner.from_key(self._facts.owner)
+
+    @property
+    def caller(self) -> Json:
+        """What the server wrote down of the call: identity, trace."""
+        return self._facts.caller
+
+    @property
+    def attempt(self) -> int:
+        """1 at the first try, and one more each time the task goes on after a park or a crash."""
+        return self._facts.attempt
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the body should stop: the task was cancelled, or another attempt has it, or the server shuts down.
+
+        Nothing that it would write is kept from then on. A body in a loop of its own looks at this now and then.
+        """
+        return self._is_stopped()
+
+
+class TaskContext(TaskIdentity):
+    """A task, as seen by its body."""
+
+    def __init__(self, facts: Facts, desk: Desk, is_stopped: Callable[[], bool]) -> None:
+        super().__init__(facts, is_stopped)
+        self._desk = desk
+        self.variables = Variables(facts.variables, desk)
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Say how far the work is. Cheap, however often: only now and then it is written, and the last one always."""
+        await self._desk.report(done, total, message)
+
+    async def status(self, message: str) -> None:
+        """Say what the work is at."""
+        await self._desk.report(None, None, message)
+
+    @overload
+    async def step(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    async def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Do something once: `await fn(*args)`, whose result is recorded and returned to later attempts instead.
+
+        The result is what JSON makes of it (a tuple becomes a list), the first time too. A plain function is called in
+        a thread. A step is found again by its name and by how often that name was used before, so steps may run side
+        by side as long as each has a name of its own or they are begun in the same order each time.
+
+        Raises:
+            CheckpointMismatch: it was recorded with other arguments.
+            NotJson: the result can't be recorded.
+        """
+        mark = fingerprint("step", args, kwargs)
+        turn = await self._desk.begin_step(name, mark)
+        if turn.is_recorded:
+            return turn.result
+        try:
+            result = await _call(fn, args, kwargs)
+            # What is recorded is what is returned, so that a body can't tell its first attempt from a later one.
+            result = decode(encode(result, what=f"the result of step {name!r}"))
+        except BaseException:
+            self._desk.drop_step()
+            raise
+        await self._desk.finish_step(name, turn, mark, result)
+        return result
+
+    @overload
+    async def elicit(self, message: str, schema: type[T], *, name: str = "elicit") -> Reply[T]: ...
+
+    @overload
+    async def elicit(self, message: str, schema: Mapping[str, Json], *, name: str = "elicit") -> Reply[Json]: ...
+
+    async def elicit(
+        self, message: str, schema: type[T] | Mapping[str, Json], *, name: str = "elicit"
+    ) -> Reply[T] | Reply[Json]:
+        """Ask the user, once, whatever happens in between. The task holds no worker while it waits.
+
+        `schema` is a pydantic model or a JSON Schema.
+        """
+        request: Json = {"message": message, "requestedSchema": schema_of(schema)}
+        return read_reply(await self._desk.ask(InputKind.ELICITATION, name, request), schema)
+
+    async def sample(self, messages: Json, *, name: str = "sample", **parameters: Json) -> Json:
+        """Ask the caller's model, once. `parameters` are those of `sampling/createMessage`, as JSON."""
+        return await self._desk.ask(InputKind.SAMPLING, name, {"messages": messages, **parameters})
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait. It goes on counting while no process runs, and a long one holds no worker."""
+        await self._desk.sleep(seconds)
+
+    async def artifact(self, name: str, content: Json) -> None:
+        """Keep an intermediate result, which can be read while the task works. The same name replaces it."""
+        await self._desk.keep_artifact(name, content)
+
+    async def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None) -> Child:
+        """Start a child task of the same owner, once."""
+        return Child(await self._desk.spawn(tool, arguments or {}), self._desk)
+
+    async def then(self, tool: str, arguments: Mapping[str, Json] | None = None, *, result_as: str = "result") -> str:
+        """Name the task that starts when this one completes, with this one's result among its arguments.
+
+        It is created in the transaction that completes this task, and not at all if this task does not complete.
+        Returns its id.
+        """
+        return await self._desk.start_after(tool, arguments or {}, result_as)
+
+
+async def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the step returns
+    if inspect.iscoroutinefunction(fn):
+        return await fn(*args, **kwargs)
+    result: Any = await call_in_thread(partial(fn, *args, **kwargs))
+    return await result if inspect.isawaitable(result) else result

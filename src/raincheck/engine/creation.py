@@ -1,0 +1,63 @@
+"""How a call of a tool becomes a new task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from raincheck.clock import new_task_id
+from raincheck.core.change import Creation
+from raincheck.core.create import NewTask, create, digest_request
+from raincheck.core.limits import Limits
+from raincheck.core.owner import Owner
+from raincheck.core.payload import Json, Payload, encode
+from raincheck.core.records import TaskId, Tool
+from raincheck.core.retention import LONGEST_KEEP, clamp_ttl
+from raincheck.engine.tools import TaskTool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who calls a tool on which server, and what they want of the task besides."""
+
+    namespace: str
+    owner: Owner
+    caller: Payload | None = None
+    parent_id: TaskId | None = None
+    idempotency_key: str | None = None
+    ttl: timedelta | None = None
+    actor: str = "caller"
+
+
+def create_task(
+    tool: TaskTool,
+    arguments: Mapping[str, Json],
+    request: Request,
+    *,
+    now: datetime,
+    limits: Limits,
+    task_id: TaskId | None = None,
+) -> Creation:
+    """The task that a call of the tool makes.
+
+    Raises:
+        InvalidValue: the arguments are not the tool's, not JSON or too large, or something else can't be kept.
+    """
+    tool.check_arguments(arguments)
+    key = request.idempotency_key
+    new = NewTask(
+        task_id or new_task_id(now),
+        request.namespace,
+        request.owner,
+        Tool(tool.name, tool.version),
+        encode(arguments, what=f"the arguments of {tool.name!r}"),
+        caller=request.caller,
+        parent_id=request.parent_id,
+        idempotency_key=key,
+        request_digest=None if key is None else digest_request(tool.name, arguments),
+        priority=tool.priority,
+        deadline_at=None if tool.timeout is None else now + timedelta(seconds=tool.timeout),
+        retry=tool.retry,
+        retention=replace(tool.retention, ttl=clamp_ttl(request.ttl, LONGEST_KEEP) or tool.retention.ttl),
+        actor=request.actor,
+    )
+    return create(new, now, limits)

@@ -1,0 +1,178 @@
+"""An attempt in hand: its task as last seen, what it writes, and whether it has to stop."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+
+from raincheck.clock import Clock
+from raincheck.core.commands import Command, Park
+from raincheck.core.content import Journal
+from raincheck.core.decide import decide
+from raincheck.core.limits import Limits
+from raincheck.core.owner import Scope
+from raincheck.core.records import Task
+from raincheck.errors import AlreadyRecorded, LeaseLost, StaleChange, StoreError, StoreUnavailable, TaskNotFound
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import HeldAttempt
+
+logger = logging.getLogger(__name__)
+
+TRIES = 5
+"""How often a write is tried on a store that is out of reach for a moment."""
+
+
+class Stop(Enum):
+    """Why an attempt has to stop before its body has ended."""
+
+    LOST = auto()
+    """The task was cancelled, has ended or is another attempt's: there is nothing left to write."""
+    PARK = auto()
+    """It waits, or is to be paused, and gives up its place meanwhile."""
+    RELEASE = auto()
+    """The worker shuts down."""
+    TIMEOUT = auto()
+    """The attempt took too long."""
+    DEADLINE = auto()
+    """The task did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What all attempts of an engine share."""
+
+    store: Store
+    clock: Clock
+    limits: Limits
+
+
+class Hold:
+    """The one place through which an attempt writes, so that its writes never get in each other's way."""
+
+    def __init__(self, means: Means, journal: Journal, grace: float) -> None:
+        self.means = means
+        self.grace = grace
+        self.task: Task = journal.task
+        self.journal = journal
+        self.fence = journal.task.fence
+        self.why_stopped: Stop | None = None
+        self.parking: Park | None = None
+        self.lasts_until: datetime | None = None
+        """When the attempt should long be over, so that its lease is not extended any more."""
+        self.stopped = asyncio.Event()
+        self.poked = asyncio.Event()
+        """Something may have happened to the task: somebody should `look`."""
+        self._heard = asyncio.Event()
+        self._scope = Scope.within(journal.task.namespace)
+        self._writing = asyncio.Lock()
+
+    @property
+    def held(self) -> HeldAttempt:
+        return HeldAttempt(self.task.id, self.fence)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.why_stopped is not None
+
+    def stop(self, why: Stop) -> None:
+        """Have the attempt stop. The first reason counts, except that what is lost is lost."""
+        if self.why_stopped is None or why is Stop.LOST:
+            self.why_stopped = why
+        self.stopped.set()
+
+    def park(self, until: datetime | None) -> None:
+        """Have the attempt stop, to go on at a moment or when something has happened that it does not know of now."""
+        self.parking = Park(self.fence, self.journal.task.signals, until)
+        self.stop(Stop.PARK)
+
+    def check_going_on(self) -> None:
+        """Take whoever asks out of the body, if the attempt has to stop."""
+        if self.is_stopped:
+            raise asyncio.CancelledError
+
+    async def heard(self) -> None:
+        """Wait until there is news for the body: an answer, a child that ended, a pause."""
+        await self._heard.wait()
+
+    async def write(self, command: Command) -> Task:
+        """Do what the command asks, and return the task as it is then.
+
+        Raises:
+            LeaseLost: the attempt does not hold the task any more. It is stopped.
+        """
+        async with self._writing:
+            try:
+                return await self._write(command)
+            except (LeaseLost, TaskNotFound) as error:
+                self.stop(Stop.LOST)
+                raise LeaseLost(self.task.id, self.fence) from error
+
+    async def note(self, command: Command) -> Task:
+        """`write`, for a body: one whose attempt does not hold the task any more is taken out of its call."""
+        self.check_going_on()
+        try:
+            return await self.write(command)
+        except LeaseLost:
+            raise asyncio.CancelledError from None
+
+    async def _write(self, command: Command) -> Task:
+        tries = 0
+        while True:
+            change = decide(self.task, command, self.means.clock.now(), self.means.limits)
+            if change is None:
+                return self.task
+            try:
+                await self.means.store.commit([change])
+            except StaleChange:
+                self.task = await self._load()
+                self.poked.set()
+            except AlreadyRecorded:
+                if tries == 0:
+                    raise
+                # An earlier try was kept after all, and only its receipt was lost: nobody else writes for this attempt.
+                self.task = await self._load()
+                return self.task
+            except StoreUnavailable as error:
+                tries += 1
+                if tries == TRIES:
+                    raise
+                logger.warning("task %s: trying again to write, since %s", self.task.id, error)
+                await self.means.clock.sleep(0.1 * 2**tries)
+            else:
+                self.task = change.after
+                return self.task
+
+    async def look(self) -> None:
+        """See what has become of the task, and let the body know what it waits for."""
+        async with self._writing:
+            try:
+                self.task = await self._load()
+            except TaskNotFound:
+                self.stop(Stop.LOST)
+                return
+            if self.task.attempt is None or self.task.attempt.number != self.fence:
+                self.stop(Stop.LOST)
+            elif self.task.signals != self.journal.task.signals:
+                now = self.means.clock.now()
+                self.journal = await self.means.store.journal(self.task.id, self._scope, now=now)
+                self.task = self.journal.task
+            elif not self.task.pausing:
+                return
+        self._heard.set()
+        self._heard = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Look whenever there was a hint, until the attempt stops."""
+        while not self.is_stopped:
+            await self.poked.wait()
+            self.poked.clear()
+            try:
+                await self.look()
+            except StoreError as error:
+                logger.warning("task %s: can't be read just now: %s", self.task.id, error)
+                await self.means.clock.sleep(0.5)
+                self.poked.set()
+
+    async def _load(self) -> Task:
+        return await self.means.store.load(self.task.id, self._scope, now=self.means.clock.now())

@@ -1,0 +1,149 @@
+"""The desk of an attempt in this process: what a body asks for becomes a checkpoint, a report, a question, a child."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from raincheck.core.change import Creation
+from raincheck.core.commands import Note
+from raincheck.core.content import Artifact, InputKind, InputRequest, Step
+from raincheck.core.payload import Json, Payload, decode, encode
+from raincheck.engine.checkpoints import Checkpoints
+from raincheck.engine.desk import Ended, StepTurn
+from raincheck.engine.fingerprint import fingerprint
+from raincheck.engine.hold import Hold
+from raincheck.engine.offspring import Offspring
+from raincheck.engine.patience import Patience
+from raincheck.engine.reports import Reports
+from raincheck.errors import InvalidValue, TooLarge
+
+LONGEST_SLEEP = timedelta(days=3_650)
+
+
+class LocalDesk:
+    """Serves one attempt. Lives in the event loop."""
+
+    def __init__(
+        self, hold: Hold, checkpoints: Checkpoints, reports: Reports, patience: Patience, offspring: Offspring
+    ) -> None:
+        self._hold = hold
+        self._checkpoints = checkpoints
+        self._reports = reports
+        self.patience = patience
+        self._offspring = offspring
+        self._loop = asyncio.get_running_loop()
+        self._artifacts = set(hold.journal.artifacts)
+        # From the count to the write, so that branches that run side by side don't get past a bound together.
+        self._counting = asyncio.Lock()
+
+    async def report(self, done: float | None, total: float | None, message: str | None) -> None:
+        self._hold.check_going_on()
+        # What an earlier attempt has said already is not said again.
+        if not self._checkpoints.is_replaying:
+            self._reports.take(done, total, message)
+        # A body that does nothing but report still lets others run.
+        await asyncio.sleep(0)
+
+    async def begin_step(self, name: str, fingerprint: str) -> StepTurn:
+        await self.patience.checkpoint()
+        occurrence = self._checkpoints.take(name)
+        step = self._checkpoints.find_step(name, occurrence, fingerprint)
+        if step is not None:
+            return StepTurn(occurrence, is_recorded=True, result=decode(step.result))
+        self.patience.begin_work()
+        return StepTurn(occurrence)
+
+    async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
+        try:
+            await self._record(name, turn.occurrence, fingerprint, result)
+        finally:
+            self.patience.end_work()
+
+    def drop_step(self) -> None:
+        self._loop.call_soon_threadsafe(self.patience.end_work)
+
+    async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
+        await self.patience.checkpoint()
+        key = f"{name}-{self._checkpoints.take(name)}"
+        if self._checkpoints.find_question(key, kind, request) is None:
+            asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self._hold.fence)
+            await self._hold.note(Note(self._hold.fence, asked=(asked,)))
+        answer = await self.patience.wait_for(lambda: self._answer_to(key))
+        return None if answer is None else decode(answer)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.patience.checkpoint()
+        if not 0 <= seconds <= LONGEST_SLEEP.total_seconds():
+            raise InvalidValue(f"a task can sleep from 0 to {LONGEST_SLEEP.total_seconds():.0f} seconds, not {seconds}")
+        mark, occurrence = fingerprint("sleep", seconds), self._checkpoints.take("sleep")
+        step = self._checkpoints.find_step("sleep", occurrence, mark)
+        if step is None:
+            until = self._now() + timedelta(seconds=seconds)
+            await self._record("sleep", occurrence, mark, until.isoformat())
+        else:
+            until = datetime.fromisoformat(str(decode(step.result)))
+        await self.patience.wait_for(lambda: None, until)
+
+    async def set_variables(self, variables: Mapping[str, Json]) -> None:
+        await self.patience.checkpoint()
+        await self._hold.note(Note(self._hold.fence, variables=encode(variables, what="variables")))
+
+    async def keep_artifact(self, name: str, content: Json) -> None:
+        await self.patience.checkpoint()
+        most = self._hold.means.limits.artifacts
+        async with self._counting:
+            if name not in self._artifacts and len(self._artifacts) >= most:
+                raise TooLarge(f"task {self._hold.task.id!r}", len(self._artifacts) + 1, most, "artifacts")
+            artifact = Artifact(name, encode(content, what=f"artifact {name!r}"), self._now())
+            await self._hold.note(Note(self._hold.fence, artifacts=(artifact,)))
+            self._artifacts.add(name)
+
+    async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
+        await self.patience.checkpoint()
+        name, mark = f"spawn {tool}", fingerprint("spawn", tool, arguments)
+        occurrence = self._checkpoints.take(name)
+        step = self._checkpoints.find_step(name, occurrence, mark)
+        if step is not None:
+            return str(decode(step.result))
+        async with self._counting:
+            child = await self._offspring.child(tool, arguments, self._checkpoints.count("spawn"))
+            await self._keep_step(name, occurrence, mark, child.task.id, spawned=(child,))
+        return child.task.id
+
+    async def child_outcome(self, child_id: str) -> Ended:
+        await self.patience.checkpoint()
+        while True:
+            # Taken before the look at the child, so that its end in between is not waited for in vain.
+            seen = self._hold.journal.task.signals
+            ended = await self._offspring.outcome(child_id)
+            if ended is not None:
+                return ended
+            await self.patience.wait_for(lambda seen=seen: self._has_heard(seen))
+
+    async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
+        await self.patience.checkpoint()
+        return self._offspring.name_successor(tool, arguments, result_as)
+
+    async def _record(self, name: str, occurrence: int, mark: str, result: Json) -> None:
+        async with self._counting:
+            await self._keep_step(name, occurrence, mark, result)
+
+    async def _keep_step(
+        self, name: str, occurrence: int, mark: str, result: Json, spawned: tuple[Creation, ...] = ()
+    ) -> None:
+        most = self._hold.means.limits.steps
+        if self._checkpoints.steps >= most:
+            raise TooLarge(f"task {self._hold.task.id!r}", self._checkpoints.steps + 1, most, "steps")
+        payload = encode(result, what=f"the result of step {name!r}")
+        step = Step(name, occurrence, mark, payload, self._hold.fence, self._now())
+        await self._hold.note(Note(self._hold.fence, steps=(step,), spawned=spawned, quota=self._offspring.quota))
+        self._checkpoints.add_step(step)
+
+    def _answer_to(self, key: str) -> Payload | None:
+        return next((one.answer for one in self._hold.journal.inputs if one.key == key), None)
+
+    def _has_heard(self, seen: int) -> bool | None:
+        return True if self._hold.journal.task.signals != seen else None
+
+    def _now(self) -> datetime:
+        return self._hold.means.clock.now()

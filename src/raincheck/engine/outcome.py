@@ -1,0 +1,91 @@
+"""What a body's ending means for its task: what callers may read of it, and what the operator should.
+
+An error that nobody foresaw may hold anything (a password in a URL, say), so callers get an id instead, under which
+the log and the history have the whole of it.
+"""
+
+import logging
+import secrets
+import traceback
+from dataclasses import dataclass
+
+from raincheck.core.commands import Complete, Fail
+from raincheck.core.payload import Json, encode
+from raincheck.core.records import Task
+from raincheck.core.retry import OnInterrupt
+from raincheck.engine.isolated import IsolatedError, ProcessDied
+from raincheck.engine.tools import TaskTool
+from raincheck.errors import CheckpointMismatch, InvalidValue, QuotaExceeded, TaskFailed, ToolError
+
+logger = logging.getLogger(__name__)
+
+TRACEBACK_LIMIT = 32_000
+"""Characters of a traceback that are kept, from its end."""
+
+OUR_OWN = (CheckpointMismatch, TaskFailed, InvalidValue, QuotaExceeded)
+"""Errors whose words are ours and say what to do: callers may read them, and trying again would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Says what becomes of one attempt. `chance` is a random number for the wait before the next."""
+
+    task: Task
+    tool: TaskTool
+    chance: float
+    traceback_limit: int = TRACEBACK_LIMIT
+    """So that what is told of an error is never too much to be kept."""
+
+    def reported(self, error: ToolError) -> Complete:
+        """The body raised an error for its caller to read: that is its answer."""
+        content: Json = {"message": str(error)} if error.content is None else error.content  # type: ignore[assignment] # encode refuses what is not JSON
+        result = encode(content, what=f"the error of tool {self.tool.name!r}")
+        return Complete(self.task.fence, result, is_error=True, status_message=str(error))
+
+    def timed_out(self) -> Fail:
+        """The attempt took too long."""
+        message = f"attempt {self.task.fence} took longer than {self.tool.attempt_timeout:g} s"
+        logger.warning("task %s: %s (tool %s)", self.task.id, message, self.tool.name)
+        error = encode({"kind": "timeout", "message": message})
+        retryable = self._may_be_cut_off and issubclass(TimeoutError, self.tool.retry_on)
+        return Fail(self.task.fence, error, message, retryable=retryable, chance=self.chance)
+
+    def raised(self, error: BaseException) -> Fail:
+        """The body raised an error that it should not have."""
+        error_id = secrets.token_hex(4)
+        logger.error(
+            "task %s: attempt %d of tool %s raised %s (error %s)",
+            self.task.id,
+            self.task.fence,
+            self.tool.name,
+            type(error).__name__,
+            error_id,
+            exc_info=error,
+        )
+        if isinstance(error, OUR_OWN):
+            message, retryable = _text(str(error)), False
+        else:
+            message = f"tool {self.tool.name!r} failed unexpectedly: its operator finds it as error {error_id}"
+            retryable = _is_among(error, self.tool.retry_on)
+            retryable &= self._may_be_cut_off or not isinstance(error, ProcessDied)
+        shown = encode({"kind": "error", "message": message, "error_id": error_id})
+        told = {"error_id": error_id, "type": type(error).__name__}
+        text = _text("".join(traceback.format_exception(error))[-self.traceback_limit :])
+        detail = encode({**told, "traceback": text})
+        return Fail(self.task.fence, shown, message, retryable=retryable, chance=self.chance, detail=detail)
+
+    @property
+    def _may_be_cut_off(self) -> bool:
+        """Whether a body that was cut off in the middle, by us or by a crash, may be run again."""
+        return self.task.retry.on_interrupt is OnInterrupt.RETRY
+
+
+def _is_among(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
+    if isinstance(error, IsolatedError):
+        return any(error.is_a(one) for one in types)
+    return isinstance(error, types)
+
+
+def _text(text: str) -> str:
+    """Text that JSON can carry, whatever an error put into it."""
+    return text.encode(errors="replace").decode()

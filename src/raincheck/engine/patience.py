@@ -1,0 +1,119 @@
+"""Waiting inside a body: first in place, so that a quick answer is quick, then parked, so that a slow one is free.
+
+An attempt parks when it has waited for a while and nothing else of it goes on: no step is under way, and no branch of
+it has asked for anything lately. If another task needs the place, a moment is enough, and if the body has no other
+branches, it parks at once. Work that a branch does outside of steps can't be seen; it is cut off by the park, and
+begun again when the task goes on.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from raincheck.engine.hold import Hold
+from raincheck.engine.room import Room
+from raincheck.engine.timing import first_of
+
+T = TypeVar("T")
+
+MOMENT = timedelta(milliseconds=50)
+"""How long nothing must have happened if somebody else needs the place."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wait:
+    """What a branch of the body waits for."""
+
+    find: Callable[[], object | None]
+    until: datetime | None
+
+    def is_over(self, now: datetime) -> bool:
+        return self.find() is not None or (self.until is not None and self.until <= now)
+
+
+class Patience:
+    """How an attempt waits, and when it gives up its place."""
+
+    def __init__(self, hold: Hold, seconds: float, room: Room) -> None:
+        self._hold = hold
+        self._clock = hold.means.clock
+        self._longest = timedelta(seconds=seconds)
+        self._room = room
+        self._under_way = 0
+        self._last_active = self._clock.now()
+        self._waits: list[_Wait] = []
+        self.main_branch: asyncio.Task[None] | None = None
+        """The body's own job, if it has one: when that waits, there are no others. Without, the body has one branch."""
+
+    def begin_work(self) -> None:
+        """A step is under way: the attempt does not park."""
+        self._under_way += 1
+
+    def end_work(self) -> None:
+        self._under_way -= 1
+        self._touch()
+
+    async def checkpoint(self) -> None:
+        """A place where the body is stopped, if it has to stop or the task is to be paused."""
+        self._touch()
+        await self._stop_if_due()
+
+    async def wait_for(self, find: Callable[[], T | None], until: datetime | None = None) -> T | None:
+        """Wait until something is found, or until a moment. What was found, or None."""
+        self._touch()
+        is_alone = self.main_branch in (None, asyncio.current_task())
+        wait = _Wait(find, until)
+        self._waits.append(wait)
+        try:
+            while not wait.is_over(self._clock.now()):
+                await self._stop_if_due()
+                left = self._left(is_alone=is_alone)
+                if left <= timedelta(0):
+                    self._park()
+                with self._room.wait_in():
+                    await self._pass_time(until, left)
+        finally:
+            self._waits.remove(wait)
+            self._touch()
+        return find()
+
+    def _touch(self) -> None:
+        self._last_active = self._clock.now()
+
+    async def _stop_if_due(self) -> None:
+        self._hold.check_going_on()
+        if self._hold.task.pausing:
+            # Somebody may have resumed it, and then it just goes on.
+            await self._hold.look()
+            if self._hold.task.pausing:
+                # A task that is to be paused is paused when its attempt parks. If it is resumed first, it is due.
+                self._hold.park(self._clock.now())
+            self._hold.check_going_on()
+
+    def _left(self, *, is_alone: bool) -> timedelta:
+        """How long until the attempt has been idle for long enough to park, as far as one can see."""
+        if self._under_way:
+            return MOMENT if self._room.needed.is_set() else max(self._longest, MOMENT)
+        enough = self._longest
+        if self._room.needed.is_set():
+            enough = timedelta(0) if is_alone else MOMENT
+        return self._last_active + enough - self._clock.now()
+
+    def _park(self) -> None:
+        now = self._clock.now()
+        if any(wait.is_over(now) for wait in self._waits):
+            # Another branch is about to go on, and just has not had its turn.
+            return
+        # Taken now: what the body waits for may come while it unwinds, and then nobody is there to see it.
+        self._hold.park(min((wait.until for wait in self._waits if wait.until is not None), default=None))
+        self._hold.check_going_on()
+
+    async def _pass_time(self, until: datetime | None, left: timedelta) -> None:
+        if until is not None:
+            left = min(left, until - self._clock.now())
+        events = [self._hold.heard(), self._hold.stopped.wait(), self._clock.sleep(left.total_seconds())]
+        if not self._room.needed.is_set():
+            events.append(self._room.needed.wait())
+        await first_of(*events)

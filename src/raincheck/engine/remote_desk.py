@@ -1,0 +1,183 @@
+"""A desk that is reached over frames: the end where the body is, and the calls that the other end lets through."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from itertools import count
+from operator import index
+from types import NoneType
+from typing import Any, cast
+
+from raincheck.core.content import InputKind
+from raincheck.core.payload import Json, encode
+from raincheck.engine.desk import Desk, Ended, StepTurn
+from raincheck.engine.frames import BadFrame, Message, join, pack, rebuild_error
+
+_ANYTHING = (object,)
+_NUMBER = (int, float, NoneType)
+
+CALLS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "report": {"done": _NUMBER, "total": _NUMBER, "message": (str, NoneType)},
+    "begin_step": {"name": (str,), "fingerprint": (str,)},
+    "finish_step": {"name": (str,), "turn": (dict,), "fingerprint": (str,), "result": _ANYTHING},
+    "drop_step": {},
+    "ask": {"kind": (str,), "name": (str,), "request": _ANYTHING},
+    "sleep": {"seconds": (int, float)},
+    "set_variables": {"variables": (dict,)},
+    "keep_artifact": {"name": (str,), "content": _ANYTHING},
+    "spawn": {"tool": (str,), "arguments": (dict,)},
+    "child_outcome": {"child_id": (str,)},
+    "start_after": {"tool": (str,), "arguments": (dict,), "result_as": (str,)},
+}
+"""What may be called from another process, with what."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeskCall:
+    """A call that came over the connection and is one that may be made."""
+
+    id: int
+    name: str
+    arguments: tuple[Any, ...]
+
+    async def put_to(self, desk: Desk) -> Json:
+        """Make the call. Returns its result as JSON."""
+        called = getattr(desk, self.name)(*self.arguments)
+        result = None if called is None else await called
+        return fields_of(result) if isinstance(result, StepTurn | Ended) else result
+
+
+def read_call(message: Message) -> DeskCall:
+    """The call in a message.
+
+    Raises:
+        BadFrame: there is none, or not one that a desk takes.
+    """
+    number, name, params = message.get("id"), message.get("call"), message.get("params")
+    wanted = CALLS.get(name) if isinstance(name, str) else None
+    if type(number) is not int or wanted is None or not isinstance(params, dict):
+        raise BadFrame(
+            f"a message is neither an ending nor a call: it has {', '.join(sorted(message))[:200] or 'nothing'}"
+        )
+    given = cast("Message", params)
+    if given.keys() != wanted.keys() or not all(isinstance(given[one], kinds) for one, kinds in wanted.items()):
+        raise BadFrame(f"{name!r} can't be called like that: it takes {', '.join(wanted) or 'nothing'}")
+    return DeskCall(number, cast("str", name), tuple(_read_argument(one, given[one]) for one in wanted))
+
+
+def _read_argument(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON, and what is made of it
+    try:
+        if name == "kind":
+            return InputKind(value)
+        if name == "turn":
+            turn = StepTurn(**value)
+            return StepTurn(occurrence=index(turn.occurrence))
+    except (ValueError, TypeError) as error:
+        raise BadFrame(f"this is no {name}: {error}") from error
+    return value
+
+
+class RemoteDesk:
+    """A `Desk` for a body in a process of its own. `send` writes a frame; `take` is told what comes in."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._numbers = count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_stopped = False
+
+    def take(self, reply: Message) -> None:
+        """A reply came. May be called from any thread."""
+        answer = self._answers.pop(reply["id"], None)
+        if "stopped" in reply and answer is not None:
+            self.is_stopped = True
+        if answer is not None:
+            # The body may be over, and its loop closed.
+            with suppress(RuntimeError):
+                answer.get_loop().call_soon_threadsafe(_settle, answer, reply)
+
+    async def report(self, done: float | None, total: float | None, message: str | None) -> None:
+        await self._ask("report", done=done, total=total, message=message)
+
+    async def begin_step(self, name: str, fingerprint: str) -> StepTurn:
+        return StepTurn(**await self._ask("begin_step", name=name, fingerprint=fingerprint))
+
+    async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
+        await self._ask("finish_step", name=name, turn=fields_of(turn), fingerprint=fingerprint, result=result)
+
+    def drop_step(self) -> None:
+        # Never sent by the thread of a plain function, which a signal may take out of the middle of a frame; and in
+        # turn with the other calls, so at once if this is the loop that sends them.
+        if self._loop is None:
+            return
+        if _runs_here(self._loop):
+            self._post("drop_step", {})
+        else:
+            self._loop.call_soon_threadsafe(lambda: self._post("drop_step", {}))
+
+    async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
+        return await self._ask("ask", kind=kind, name=name, request=request)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._ask("sleep", seconds=seconds)
+
+    async def set_variables(self, variables: Mapping[str, Json]) -> None:
+        await self._ask("set_variables", variables=variables)
+
+    async def keep_artifact(self, name: str, content: Json) -> None:
+        await self._ask("keep_artifact", name=name, content=content)
+
+    async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
+        return await self._ask("spawn", tool=tool, arguments=arguments)
+
+    async def child_outcome(self, child_id: str) -> Ended:
+        return Ended(**await self._ask("child_outcome", child_id=child_id))
+
+    async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
+        return await self._ask("start_after", tool=tool, arguments=arguments, result_as=result_as)
+
+    async def _ask(self, call: str, **params: Json) -> Any:  # noqa: ANN401 - what the call returns
+        self._loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        number = self._post(call, params, answer)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            # Given up by whoever waited, say after a timeout of its own, and not by the desk: so the desk is told.
+            if self._answers.pop(number, None) is not None:
+                self._send(pack({"cancel": encode(number)}))
+            raise
+
+    def _post(self, call: str, params: Mapping[str, Json], answer: "asyncio.Future[Any] | None" = None) -> int:
+        number = next(self._numbers)
+        given = join({name: encode(value, what=f"{name} (for {call})") for name, value in params.items()})
+        frame = pack({"call": encode(call), "id": encode(number), "params": given}, what=f"a call of {call}")
+        if answer is not None:
+            self._answers[number] = answer
+        self._send(frame)
+        return number
+
+
+def fields_of(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
+    """A record as an object: its fields as they are."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _settle(answer: "asyncio.Future[Any]", reply: Message) -> None:
+    if answer.done():
+        return
+    if "result" in reply:
+        answer.set_result(reply["result"])
+    elif "error" in reply:
+        answer.set_exception(rebuild_error(reply["error"]))
+    else:
+        answer.cancel()

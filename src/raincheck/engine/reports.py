@@ -1,0 +1,76 @@
+"""What a body says of its progress: as often as it likes, and written a few times a second."""
+
+import asyncio
+import logging
+
+from raincheck.core.commands import Note
+from raincheck.core.records import Progress
+from raincheck.engine.hold import Hold
+from raincheck.errors import InvalidValue, LeaseLost, StoreError
+
+logger = logging.getLogger(__name__)
+
+
+class Reports:
+    """Keeps the latest report, and writes it when enough time has passed since the last one."""
+
+    def __init__(self, hold: Hold, seconds: float) -> None:
+        self._hold = hold
+        self._seconds = seconds
+        self._progress: Progress | None = None
+        self._message: str | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._has_warned = False
+
+    def take(self, done: float | None, total: float | None, message: str | None) -> None:
+        """Note it, to be written soon. Progress that is no number is left out: it is no reason to lose the work."""
+        try:
+            self._progress = self._progress if done is None else self._furthest(Progress(done, total))
+        except (InvalidValue, TypeError, ValueError) as error:
+            if not self._has_warned:
+                logger.warning("task %s: a progress report was left out: %s", self._hold.task.id, error)
+            self._has_warned = True
+        if message is not None:
+            self._message = str(message)
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_now_and_then())
+
+    def _furthest(self, new: Progress) -> Progress:
+        """Progress never goes backwards, also not between two writes."""
+        old = self._progress
+        return new if old is None or new.done >= old.done else Progress(old.done, new.total)
+
+    async def _flush(self) -> None:
+        progress, message = self._progress, self._message
+        self._progress = self._message = None
+        if progress is None and message is None:
+            return
+        try:
+            await self._hold.write(Note(self._hold.fence, progress, message))
+        except BaseException:
+            # Not written, as far as one can tell: it is still the latest, unless there has been another.
+            self._progress = self._progress or progress
+            self._message = message if self._message is None else self._message
+            raise
+
+    async def close(self) -> None:
+        """Write the last report, and stop."""
+        if self._writer is not None:
+            self._writer.cancel()
+            await asyncio.wait([self._writer])
+        await self._flush_if_possible()
+
+    async def _flush_if_possible(self) -> None:
+        try:
+            await self._flush()
+        except LeaseLost:
+            return
+        except StoreError as error:
+            logger.warning("task %s: a progress report was not written: %s", self._hold.task.id, error)
+
+    async def _write_now_and_then(self) -> None:
+        # The first one at once, so that what takes long is seen to have begun.
+        while (self._progress is not None or self._message is not None) and not self._hold.is_stopped:
+            await self._flush_if_possible()
+            await self._hold.means.clock.sleep(self._seconds)
+        self._writer = None

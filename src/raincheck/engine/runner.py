@@ -1,0 +1,115 @@
+"""The attempt runner: takes an attempt that was begun, by whomever, and sees it through.
+
+Whoever dispatches (the worker of this package, or a queue on another machine) begins an attempt, which raises the
+task's fence, and hands the task over. The runner knows nothing of who that was.
+"""
+
+import contextvars
+import logging
+import secrets
+from collections.abc import Callable
+from datetime import timedelta
+
+from raincheck.core.content import Journal
+from raincheck.core.owner import Scope
+from raincheck.core.records import Task
+from raincheck.engine.attempt import Attempt
+from raincheck.engine.checkpoints import Checkpoints
+from raincheck.engine.hold import TRIES, Hold, Means, Stop
+from raincheck.engine.local_desk import LocalDesk
+from raincheck.engine.offspring import Offspring
+from raincheck.engine.outcome import TRACEBACK_LIMIT, Verdict
+from raincheck.engine.patience import Patience
+from raincheck.engine.reports import Reports
+from raincheck.engine.room import Room
+from raincheck.engine.settings import Settings
+from raincheck.engine.toolbox import Toolbox
+from raincheck.engine.tools import TaskTool
+from raincheck.errors import StoreUnavailable, TaskNotFound, UnknownTool
+from raincheck.stores.feed import ANYTHING, Hint
+
+logger = logging.getLogger(__name__)
+
+draw_chance = secrets.SystemRandom().random
+
+
+class Runner:
+    """Runs attempts with the tools of one toolbox."""
+
+    def __init__(
+        self,
+        means: Means,
+        toolbox: Toolbox,
+        settings: Settings,
+        room: Room,
+        chance: Callable[[], float] = draw_chance,
+    ) -> None:
+        self._means = means
+        self._toolbox = toolbox
+        self._settings = settings
+        self._room = room
+        self._chance = chance
+        # As they are where the engine is made. Each attempt gets a copy, so that none sees what another set.
+        self._variables = contextvars.copy_context()
+        self.holds: tuple[Hold, ...] = ()
+        """The attempts that run now. Replaced and never changed, so that another thread can look at it."""
+
+    async def run(self, task: Task) -> None:
+        """Run the attempt that was begun on this task. Returns when it is over.
+
+        Raises:
+            UnknownTool: it should not have been dispatched here.
+            StoreError: its journal can't be read.
+        """
+        tool = self._toolbox.find(task.tool)
+        if tool is None:
+            raise UnknownTool(task.tool.name, (one.name for one in self._toolbox))
+        try:
+            journal = await self._journal(task)
+        except TaskNotFound:
+            return
+        hold = Hold(self._means, journal, tool.grace)
+        if tool.attempt_timeout is not None:
+            hold.lasts_until = self._means.clock.now() + timedelta(seconds=tool.attempt_timeout + tool.grace)
+        if hold.task.attempt is None or hold.fence != task.fence:
+            return
+        self.holds = (*self.holds, hold)
+        try:
+            await self._attempt(hold, tool).run(self._variables.copy())
+        finally:
+            self.holds = tuple(other for other in self.holds if other is not hold)
+
+    async def _journal(self, task: Task) -> Journal:
+        """Read it, and again if the store is away just now: to let go would look as if the attempt had been cut off."""
+        tries = 0
+        while True:
+            try:
+                scope = Scope.within(task.namespace)
+                return await self._means.store.journal(task.id, scope, now=self._means.clock.now())
+            except StoreUnavailable as error:
+                tries += 1
+                if tries == TRIES:
+                    raise
+                logger.warning("task %s: trying again to read its journal, since %s", task.id, error)
+                await self._means.clock.sleep(0.1 * 2**tries)
+
+    def poke(self, hint: Hint) -> None:
+        """Have the attempts look whose tasks may have changed."""
+        for hold in self.holds:
+            if hint == ANYTHING or hold.task.id in hint:
+                hold.poked.set()
+
+    def stop_all(self, why: Stop) -> None:
+        for hold in self.holds:
+            hold.stop(why)
+
+    def _attempt(self, hold: Hold, tool: TaskTool) -> Attempt:
+        checkpoints = Checkpoints(hold.journal, tool.version)
+        reports = Reports(hold, self._settings.report_every)
+        patience = Patience(hold, self._settings.patience, self._room)
+        offspring = Offspring(hold, self._toolbox, self._settings.quota)
+        desk = LocalDesk(hold, checkpoints, reports, patience, offspring)
+        # A character takes up to six bytes in JSON.
+        traceback_limit = min(TRACEBACK_LIMIT, self._means.limits.outcome // 8)
+        verdict = Verdict(hold.task, tool, self._chance(), traceback_limit)
+        return Attempt(tool, hold, checkpoints, reports, offspring, desk, verdict)

@@ -1,0 +1,50 @@
+"""The sweeper: takes back what dead workers held, ends what is past its deadline, forgets what has expired."""
+
+import logging
+from datetime import datetime, timedelta
+
+from raincheck.engine.hold import Means
+from raincheck.engine.keeper import Keeper
+from raincheck.engine.settings import Settings
+from raincheck.stores.apply import sweep
+
+logger = logging.getLogger(__name__)
+
+BATCH = 100
+"""How many tasks a sweep or a prune takes at a time, so that others get at the store in between."""
+
+
+class Sweeper:
+    """Every engine sweeps for all: it does not matter whose process died."""
+
+    def __init__(self, means: Means, settings: Settings, keeper: Keeper) -> None:
+        self._means = means
+        self._keeper = keeper
+        # So often that what a dead process held is gone on with about when its lease ends. It is a small read.
+        self._every = min(settings.lease / 10, settings.look_every)
+        self._prune_every = timedelta(seconds=settings.prune_every)
+        self._pruned_at: datetime | None = None
+
+    async def tidy_up(self) -> None:
+        """One round, and the wait until the next."""
+        # First our own leases: if the whole machine was asleep, we should not take our own work for dead.
+        await self._keeper.catch_up()
+        await self._sweep()
+        now = self._means.clock.now()
+        # Also when the clock was set back, so that it does not wait for a time that has been.
+        if self._pruned_at is None or not self._pruned_at <= now < self._pruned_at + self._prune_every:
+            self._pruned_at = now
+            await self._prune(now)
+        await self._means.clock.sleep(self._every)
+
+    async def _sweep(self) -> None:
+        while swept := await sweep(self._means.store, now=self._means.clock.now(), limit=BATCH):
+            for task in swept:
+                logger.info("task %s was taken back from attempt %d: it is %s", task.id, task.fence, task.phase)
+            if len(swept) < BATCH:
+                break
+
+    async def _prune(self, now: datetime) -> None:
+        pruned = BATCH
+        while pruned == BATCH:
+            pruned = len(await self._means.store.prune(now=now, limit=BATCH))

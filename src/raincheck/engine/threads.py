@@ -1,0 +1,58 @@
+"""Running plain functions beside the event loop, each in a thread of its own.
+
+Not in a pool: a function that never returns would keep its place there for good, and a few of them would bring
+everything else that uses the pool to a stop. Here it costs its own thread and no more.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def start_in_thread(fn: Callable[[], T], *, name: str = "raincheck-body") -> asyncio.Future[T]:
+    """Call it in a new thread, with the caller's context variables. The future has what it returns or raises.
+
+    The thread does not keep the program from ending. Cancelling the future does not stop the thread.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            result = context.run(fn)
+        except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
+            _tell(loop, _settle, future, None, error)
+        else:
+            _tell(loop, _settle, future, result, None)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+async def call_in_thread(fn: Callable[[], T]) -> T:
+    """Call it in a new thread, and wait for what it returns."""
+    return await start_in_thread(fn, name="raincheck-step")
+
+
+def _tell(loop: asyncio.AbstractEventLoop, *args: object) -> None:
+    try:
+        loop.call_soon_threadsafe(*args)  # type: ignore[arg-type] # a callable and its arguments
+    except RuntimeError:
+        # The loop is closed: nobody waits any more.
+        return
+
+
+def _settle(future: "asyncio.Future[T]", result: T, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError(f"it raised {error!r}"))
+    else:
+        future.set_exception(error)

@@ -1,0 +1,14 @@
+"""Waiting for whichever comes first."""
+
+import asyncio
+from collections.abc import Awaitable
+
+
+async def first_of(*events: Awaitable[object]) -> None:
+    """Wait until one of them is done. The others are given up."""
+    jobs = [asyncio.ensure_future(event) for event in events]
+    try:
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for job in jobs:
+            job.cancel()

@@ -1,0 +1,76 @@
+"""The tools that a worker has, by name and by version."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, Unpack, overload
+
+from raincheck.core.records import Tool
+from raincheck.engine.tools import TaskTool, ToolSettings, make_tool
+from raincheck.errors import ConfigurationError, UnknownTool
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Toolbox:
+    """Tools to run tasks with.
+
+    toolbox = Toolbox()
+
+        @toolbox.tool(attempt_timeout=60)
+        async def build_report(year: int, task: TaskContext) -> dict[str, int]: ...
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, TaskTool] = {}
+        self._by_version: dict[Tool, TaskTool] = {}
+
+    def __iter__(self) -> Iterator[TaskTool]:
+        return iter(dict.fromkeys(self._by_version.values()))
+
+    @overload
+    def tool(self, body: F, /) -> F: ...
+
+    @overload
+    def tool(self, /, *, name: str | None = None, **settings: Unpack[ToolSettings]) -> Callable[[F], F]: ...
+
+    def tool(self, body: Any = None, /, *, name: str | None = None, **settings: Unpack[ToolSettings]) -> Any:
+        """Make a function a tool. The function itself stays as it is; `TaskTool` says what can be set.
+
+        Raises:
+            ConfigurationError: it can't work like that.
+        """
+
+        def decorate(body: F) -> F:
+            self.add(make_tool(body, name, **settings))
+            return body
+
+        return decorate if body is None else decorate(body)
+
+    def add(self, tool: TaskTool) -> None:
+        """Take in a tool.
+
+        Raises:
+            ConfigurationError: there is one of its name and version.
+        """
+        for version in tool.runs:
+            if version in self._by_version:
+                raise ConfigurationError(
+                    f"tool {version.name!r} is there already in version {version.version!r}: "
+                    f"give one of the two another name or version"
+                )
+        self._by_version |= dict.fromkeys(tool.runs, tool)
+        self._by_name[tool.name] = tool
+
+    def get(self, name: str) -> TaskTool:
+        """The tool of this name, in the version that was added last.
+
+        Raises:
+            UnknownTool: there is none.
+        """
+        found = self._by_name.get(name)
+        if found is None:
+            raise UnknownTool(name, self._by_name)
+        return found
+
+    def find(self, tool: Tool) -> TaskTool | None:
+        """What can run a task of this tool in this version."""
+        return self._by_version.get(tool)

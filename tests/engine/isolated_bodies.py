@@ -1,0 +1,267 @@
+"""Bodies for tests of isolation. Their processes import this module, so it imports little."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from raincheck.engine.context import TaskContext
+from raincheck.engine.reply import Reply
+from raincheck.engine.sync_context import SyncTaskContext
+from raincheck.engine.tools import make_tool
+from raincheck.errors import QuotaExceeded, RaincheckError, ToolError
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+
+WITNESS = """
+import signal, socket, sys, time
+if sys.argv[2:]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+witness = socket.socket(socket.AF_UNIX)
+witness.connect(sys.argv[1])
+print(flush=True)
+time.sleep(600)
+"""
+
+
+class Declined(ToolError):
+    """A tool's own error for its caller."""
+
+
+class Unwell(LookupError):
+    """An error of a tool's own."""
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def plain(numbers: list[int], name: str = "x") -> dict[str, Any]:
+    return {"sum": sum(numbers), "name": name, "pid": os.getpid()}
+
+
+async def coroutine(numbers: list[int], name: str = "x") -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return plain(numbers, name)
+
+
+def facts(task: SyncTaskContext) -> Any:
+    return [task.id, task.owner.key, task.attempt, task.caller, dict(task.variables), task.cancelled]
+
+
+def asks_for_everything(task: SyncTaskContext) -> Any:
+    task.progress(1, 2, "half")
+    task.status("at it")
+    first = task.step("load", lambda: ("a", 1))
+    second = task.step("known", lambda: 1 / 0)
+    reply: Reply[Any] = task.elicit("Go on?", SCHEMA)
+    sampled = task.sample([{"role": "user"}], maxTokens=5)
+    task.sleep(0.5)
+    task.variables.set("seen", [1])
+    task.artifact("page", {"n": 1})
+    child = task.spawn("other", {"a": 1})
+    after = task.then("next", {"b": 2}, result_as="r")
+    return [first, second, reply.ok, sampled, dict(task.variables), child.id, child.result(), after]
+
+
+async def asks_for_everything_async(task: TaskContext) -> Any:
+    await task.progress(1, 2, "half")
+    await task.status("at it")
+    first = await task.step("load", lambda: ("a", 1))
+    second = await task.step("known", lambda: 1 / 0)
+    reply: Reply[Any] = await task.elicit("Go on?", SCHEMA)
+    sampled = await task.sample([{"role": "user"}], maxTokens=5)
+    await task.sleep(0.5)
+    await task.variables.set("seen", [1])
+    await task.artifact("page", {"n": 1})
+    child = await task.spawn("other", {"a": 1})
+    after = await task.then("next", {"b": 2}, result_as="r")
+    return [first, second, reply.ok, sampled, dict(task.variables), child.id, await child.result(), after]
+
+
+def has_a_step_that_fails(task: SyncTaskContext) -> str:
+    try:
+        task.step("load", lambda: 1 / 0)
+    except ZeroDivisionError:
+        task.status("after it")
+    return "done"
+
+
+async def has_a_step_that_fails_async(task: TaskContext) -> str:
+    try:
+        await task.step("load", lambda: 1 / 0)
+    except ZeroDivisionError:
+        await task.status("after it")
+    return "done"
+
+
+async def spawns_until_refused(task: TaskContext) -> Any:
+    try:
+        await task.spawn("other")
+    except QuotaExceeded as error:
+        wait = None if error.retry_after is None else error.retry_after.total_seconds()
+        return [type(error).__name__, str(error), error.which, error.limit, wait]
+
+
+def says_what_it_catches(task: SyncTaskContext) -> Any:
+    try:
+        task.status("hello")
+    except RaincheckError as error:
+        return [type(error).__name__, str(error)]
+
+
+def keeps_a_set(task: SyncTaskContext) -> None:
+    task.artifact("page", {1, 2})  # type: ignore[arg-type] # what the test is about
+
+
+async def gives_up_waiting(task: TaskContext) -> str:
+    try:
+        async with asyncio.timeout(0.05):
+            await task.sleep(600)
+    except TimeoutError:
+        await task.status("gave up")
+    return "went on"
+
+
+def sleeps(task: SyncTaskContext) -> str:
+    task.sleep(600)
+    return "slept"
+
+
+def declines() -> None:
+    raise Declined("not today", {"code": 7})
+
+
+def declines_with_a_set() -> None:
+    raise ToolError("not today", {7})
+
+
+def is_unwell() -> None:
+    raise Unwell("bad \udcff name")
+
+
+def has_no_words() -> None:
+    raise Wordless
+
+
+def refuses_its_child() -> None:
+    raise QuotaExceeded("children", 3, None)
+
+
+def returns_a_set() -> Any:
+    return {1, 2}
+
+
+def returns_a_lot() -> str:
+    return "x" * (64 * 1024 * 1024)
+
+
+def exits() -> None:
+    sys.exit(4)
+
+
+async def exits_async() -> None:
+    sys.exit(4)
+
+
+def exits_at_once() -> None:
+    os._exit(3)
+
+
+def crashes() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def talks_nonsense(said: str) -> None:
+    """Finds the connection as a body that is up to no good would."""
+    for descriptor in range(3, 64):
+        try:
+            connection = socket.socket(fileno=os.dup(descriptor))
+            connection.sendall(bytes.fromhex(said))
+        except OSError:
+            continue
+    time.sleep(600)
+
+
+def spins(task: SyncTaskContext) -> None:
+    task.status(str(os.getpid()))
+    while True:
+        pass
+
+
+def does_not_listen(task: SyncTaskContext) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    task.status(str(os.getpid()))
+    time.sleep(600)
+
+
+def tidies_up(path: str, task: SyncTaskContext) -> None:
+    try:
+        task.status("here")
+        time.sleep(600)
+    finally:
+        Path(path).write_text(f"cancelled: {task.cancelled}")
+
+
+async def tidies_up_async(path: str, task: TaskContext) -> None:
+    try:
+        await task.status("here")
+        await asyncio.sleep(600)
+    finally:
+        Path(path).write_text(f"cancelled: {task.cancelled}")  # noqa: ASYNC240 - nobody else is in this loop
+
+
+def returns_all_the_same(task: SyncTaskContext) -> str:
+    try:
+        task.status("here")
+        time.sleep(600)
+    except BaseException:  # noqa: BLE001 - what a body should not do
+        return "nearly done"
+    return "slept"
+
+
+def starts_another(address: str, is_stubborn: bool, stays: bool) -> str:
+    command = [sys.executable, "-S", "-c", WITNESS, address, *(["stubborn"] if is_stubborn else [])]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert other.stdout is not None
+    other.stdout.readline()
+    if stays:
+        time.sleep(600)
+    return "left it behind"
+
+
+async def spins_in_the_loop(address: str) -> None:
+    with socket.socket(socket.AF_UNIX) as witness:
+        witness.connect(address)
+        while True:
+            pass
+
+
+async def spins_until_cancelled(address: str, task: TaskContext) -> str:
+    with socket.socket(socket.AF_UNIX) as witness:
+        witness.connect(address)
+        while not task.cancelled:
+            pass
+    return "saw it"
+
+
+def leaves_a_thread() -> str:
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return "returned"
+
+
+def prints() -> None:
+    print("printed")  # noqa: T201 - what the test is about
+    os.write(1, b"written\n")
+    subprocess.run(["/bin/echo", "echoed"], check=True)
+    print("read", repr(sys.stdin.read()))  # noqa: T201 - likewise
+
+
+tool_of_its_own = make_tool(plain, name="tool_of_its_own", isolation="process")

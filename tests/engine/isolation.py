@@ -1,0 +1,182 @@
+"""A desk that writes down what it is asked, and short words for starting bodies in processes."""
+
+import asyncio
+import contextvars
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from raincheck.core.content import InputKind
+from raincheck.core.owner import Owner
+from raincheck.core.payload import Json
+from raincheck.engine.bodies import Ending, Raised, Returned
+from raincheck.engine.desk import Ended, Facts, StepTurn
+from raincheck.engine.isolated import ProcessBody
+from raincheck.engine.tools import make_tool
+
+FACTS = Facts(
+    id="task-1",
+    owner=Owner.local().key,
+    tool="isolated",
+    version="1",
+    attempt=2,
+    caller={"who": "me"},
+    variables={"kept": 1},
+)
+LONG = 20
+"""Seconds that only a failure takes."""
+
+
+class RecordingDesk:
+    """Serves every call, unless it is told what to raise."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.said: asyncio.Queue[str] = asyncio.Queue()
+        self.raises: dict[str, BaseException] = {}
+
+    def _take(self, *call: Any) -> None:
+        self.calls.append(call)
+        if call[0] in self.raises:
+            raise self.raises[call[0]]
+
+    async def report(self, done: float | None, total: float | None, message: str | None) -> None:
+        self._take("report", done, total, message)
+        if message is not None:
+            self.said.put_nowait(message)
+
+    async def begin_step(self, name: str, fingerprint: str) -> StepTurn:
+        self._take("begin_step", name, fingerprint.partition(":")[0])
+        return StepTurn(1, is_recorded=True, result={"from": "before"}) if name == "known" else StepTurn(3)
+
+    async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
+        self._take("finish_step", name, turn, fingerprint.partition(":")[0], result)
+
+    def drop_step(self) -> None:
+        self._take("drop_step")
+
+    async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
+        self._take("ask", kind, name, request)
+        return {"action": "accept", "content": {"ok": True}} if kind is InputKind.ELICITATION else {"text": "sampled"}
+
+    async def sleep(self, seconds: float) -> None:
+        self._take("sleep", seconds)
+        if seconds > LONG:
+            self.said.put_nowait("sleeping")
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                self.said.put_nowait("given up")
+
+    async def set_variables(self, variables: Mapping[str, Json]) -> None:
+        self._take("set_variables", variables)
+
+    async def keep_artifact(self, name: str, content: Json) -> None:
+        self._take("keep_artifact", name, content)
+
+    async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
+        self._take("spawn", tool, arguments)
+        return "child-1"
+
+    async def child_outcome(self, child_id: str) -> Ended:
+        self._take("child_outcome", child_id)
+        return Ended("completed", is_error=False, outcome="of the child")
+
+    async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
+        self._take("start_after", tool, arguments, result_as)
+        return "next-1"
+
+
+class Isolation:
+    """Starts bodies."""
+
+    def __init__(self) -> None:
+        self.desk = RecordingDesk()
+        self.started: list[ProcessBody] = []
+
+    def start(
+        self, body: Callable[..., Any], *, grace: float = LONG, is_stopped: bool = False, **arguments: Json
+    ) -> ProcessBody:
+        tool = make_tool(body, name="isolated", isolation="process", grace=grace)
+        variables = contextvars.copy_context()
+        process = ProcessBody(tool, arguments, FACTS, self.desk, lambda: is_stopped, variables)
+        self.started.append(process)
+        return process
+
+    async def ending(self, body: Callable[..., Any], **arguments: Any) -> Ending:
+        return await ending_of(self.start(body, **arguments))
+
+    async def returned_by(self, body: Callable[..., Any], **arguments: Any) -> Any:
+        ending = await self.ending(body, **arguments)
+        assert isinstance(ending, Returned), ending
+        return ending.value
+
+    async def raised_by(self, body: Callable[..., Any], **arguments: Any) -> BaseException:
+        return error_of(await self.ending(body, **arguments))
+
+    async def hear(self) -> str:
+        """What a body says next as its status."""
+        async with asyncio.timeout(LONG):
+            return await self.desk.said.get()
+
+
+@asynccontextmanager
+async def isolating() -> AsyncGenerator[Isolation]:
+    isolation = Isolation()
+    yield isolation
+    for process in isolation.started:
+        process.ask_to_stop()
+        await ending_of(process)
+
+
+async def ending_of(process: ProcessBody) -> Ending:
+    async with asyncio.timeout(LONG):
+        return await asyncio.shield(process.ended)
+
+
+def error_of(ending: Ending) -> BaseException:
+    assert isinstance(ending, Raised), ending
+    return ending.error
+
+
+def is_there(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Witness:
+    """Knows whether a process is there: it connects to `address`, and the connection ends with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+        self._came: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
+        self._reader: asyncio.StreamReader | None = None
+
+    async def came(self) -> None:
+        async with asyncio.timeout(LONG):
+            self._reader = await self._came.get()
+
+    async def went(self) -> None:
+        assert self._reader is not None
+        async with asyncio.timeout(LONG):
+            assert await self._reader.read() == b""
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncGenerator["Witness"]:
+        writers: list[asyncio.StreamWriter] = []
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writers.append(writer)
+            self._came.put_nowait(reader)
+
+        server = await asyncio.start_unix_server(connected, self.address)
+        async with server:
+            yield self
+            for writer in writers:
+                writer.close()
+                await writer.wait_closed()

@@ -1,0 +1,81 @@
+"""Short words for what tests of the engine do all the time."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from raincheck.clock import SystemClock
+from raincheck.core.change import Change
+from raincheck.core.content import View
+from raincheck.core.lifecycle import Event, Phase
+from raincheck.core.owner import Scope
+from raincheck.core.payload import Json, decode
+from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.engine import Engine, Settings, Toolbox
+from raincheck.stores.interface import Store
+
+QUICK = Settings(lease=1.0, patience=0.05, grace=0.2, report_every=0.02, look_every=0.5)
+"""Short times, for tests that wait for them on the real clock."""
+
+
+class Bench:
+    """A store, a toolbox, and what can be seen of tasks."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.toolbox = Toolbox()
+        self.engine: Engine
+
+    @asynccontextmanager
+    async def working(self, settings: Settings = QUICK, **options: Any) -> AsyncGenerator[Engine]:
+        async with Engine(self.store, self.toolbox, settings=settings, **options) as self.engine:
+            yield self.engine
+
+    async def result_of(self, tool: str, **arguments: Json) -> Json:
+        """Run it to its end, and return its result."""
+        task = await self.engine.submit(tool, arguments)
+        view = await self.engine.wait(task.id)
+        assert view.task.phase is Phase.COMPLETED, (view.task, view.outcome)
+        return outcome_of(view)
+
+    async def failure_of(self, tool: str, **arguments: Json) -> tuple[Task, Any]:
+        """Run it to its end, which is a failure, and return what is left of it."""
+        task = await self.engine.submit(tool, arguments)
+        view = await self.engine.wait(task.id)
+        assert view.task.phase is Phase.FAILED, (view.task, view.outcome)
+        return view.task, outcome_of(view)
+
+    async def reach(self, task_id: TaskId, phase: Phase) -> Task:
+        """Wait until the task is in a phase."""
+        view = await self.engine.wait(task_id, until=lambda task: task.phase is phase)
+        assert view.task.phase is phase, view.task
+        return view.task
+
+    async def history(self, task_id: TaskId) -> tuple[HistoryEntry, ...]:
+        return await self.store.history(task_id, Scope.everything(), now=SystemClock().now())
+
+    async def events(self, task_id: TaskId) -> list[str]:
+        return [str(entry.event) for entry in await self.history(task_id)]
+
+
+class Interposed:
+    """A store in front of another, with something to do just before a change is kept: a race, as a script."""
+
+    def __init__(self, store: Store, event: Event, action: Callable[[Task], Awaitable[object]]) -> None:
+        self._store = store
+        self._event = event
+        self._action: Callable[[Task], Awaitable[object]] | None = action
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, changes: Sequence[Change]) -> None:
+        (change,) = changes
+        if self._action is not None and change.entry is not None and change.entry.event is self._event:
+            action, self._action = self._action, None
+            await action(change.before)
+        await self._store.commit(changes)
+
+
+def outcome_of(view: View) -> Json:
+    return None if view.outcome is None else decode(view.outcome)
