@@ -25,13 +25,10 @@ from raincheck import (
     open_store,
     run_until_signal,
 )
-from raincheck.clock import SystemClock
 from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase, Status
-from raincheck.core.owner import Scope
 from raincheck.core.payload import Json, decode
 from raincheck.core.records import HistoryEntry, Task, TaskId
-from raincheck.stores.interface import Store
 
 ALICE = Owner.token("https://issuer.example", "alice")
 SETTINGS = Settings(lease=1.0, patience=0.2, look_every=0.5)
@@ -134,8 +131,8 @@ class Worker:
 class Server:
     """Takes tasks and answers for them, leaves the work to others, and tells the story."""
 
-    def __init__(self, store: Store, engine: Engine, folder: Path) -> None:
-        self.store, self.engine, self.folder = store, engine, folder
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.engine, self.folder = engine, folder
         self.workers: list[Worker] = []
 
     async def tell_story(self) -> None:
@@ -188,8 +185,7 @@ class Server:
         )
         task = await self.submit("crunch_numbers")
         await self.reach(task.id, lambda task: task.entries > 2)  # created, claimed, and its artifact is kept
-        artifact = await self.store.artifact(task.id, "process", Scope.everything(), now=SystemClock().now())
-        process = int(str(decode(artifact.content))) if artifact is not None else 0
+        process = int(str(await self.engine.artifact(task.id, "process", owner=ALICE)))
         ok(is_alive(process), f"it runs, in a process of its own ({process})")
         await self.engine.cancel(task.id, owner=ALICE, actor="alice", reason="wrong numbers")
         while is_alive(process):  # noqa: ASYNC110 - a process of another process can't be waited for
@@ -217,7 +213,7 @@ class Server:
             "The whole story of the report, as the store has it",
             "What an operator reads when somebody asks what became of a task.",
         )
-        entries = await self.store.history(report, Scope.everything(), now=SystemClock().now())
+        entries = await self.engine.history(report, owner=ALICE)
         print(table(entries))
         events = [entry.event for entry in entries if entry.event != "note"]
         expected = "create claim interrupt claim park answer claim complete"
@@ -296,7 +292,7 @@ async def be_server() -> None:
             open_store(folder / "tasks.db") as store,
             Engine(store, toolbox, settings=SETTINGS, works=False) as engine,
         ):
-            server = Server(store, engine, folder)
+            server = Server(engine, folder)
             try:
                 async with asyncio.timeout(PATIENCE):
                     await server.tell_story()

@@ -12,43 +12,111 @@ ROOT = Path(__file__).parents[1]
 
 PITFALLS = {
     # Lifecycle and races
-    "a late completion overwrites cancelled": ["test_a_late_completion_does_not_overwrite_a_cancel"],
-    "a cancel overwrites a finished task": ["test_a_late_cancel_does_not_overwrite_a_completion"],
+    "a late completion overwrites cancelled": [
+        "test_a_late_completion_does_not_overwrite_a_cancel",
+        "test_a_cancel_just_before_the_completion_wins_and_the_result_is_dropped",
+    ],
+    "a cancel overwrites a finished task": [
+        "test_a_late_cancel_does_not_overwrite_a_completion",
+        "test_a_completion_just_before_the_cancel_wins_and_the_cancel_is_told",
+    ],
     "a heartbeat, progress or status write lands after the end": [
         "test_nothing_leads_out_of_an_end",
         "test_a_holder_who_lost_the_task_learns_it_when_it_extends",
+        "test_a_report_after_the_end_is_refused_and_changes_nothing",
+        "test_a_thread_that_a_plain_body_left_behind_can_write_nothing",
+        "test_a_branch_that_a_coroutine_left_behind_is_stopped_at_its_next_call",
     ],
     "the status message of the working phase survives completion": [
-        "test_the_message_of_the_working_phase_does_not_survive_completion"
+        "test_the_message_of_the_working_phase_does_not_survive_completion",
+        "test_the_message_of_the_work_is_gone_when_the_work_is_done",
     ],
     "result and status are written in two steps, and a reader sees one without the other": [
         "test_outcome_and_phase_become_visible_at_one_moment",
         "test_a_crash_anywhere_leaves_all_or_nothing",
+        "test_a_result_whose_receipt_was_lost_is_written_once",
     ],
-    "redelivery and retry together run one attempt twice": ["test_racing_claims_never_get_the_same_task"],
+    "redelivery and retry together run one attempt twice": [
+        "test_racing_claims_never_get_the_same_task",
+        "test_a_process_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing_recorded",
+    ],
     "a claim without a fence lets the old holder finish": [
         "test_a_stale_worker_cannot_write_to_a_reclaimed_task",
         "test_the_machine_finds_a_planted_bug_in_nine_of_ten_runs",
+        "test_a_body_whose_lease_was_taken_away_is_stopped_and_the_next_attempt_goes_on",
     ],
     "a reaper that measures from creation kills a task that was just redriven": [
         "test_an_old_task_that_just_began_again_is_left_alone"
     ],
-    "an orphan is marked dead, but no final event wakes the waiters": ["test_a_listener_hears_of_every_kind_of_change"],
-    "running out of memory leads to endless retry": [
-        "test_a_task_that_kills_its_worker_each_time_fails_after_its_attempts"
+    "an orphan is marked dead, but no final event wakes the waiters": [
+        "test_a_listener_hears_of_every_kind_of_change",
+        "test_a_task_that_must_not_run_twice_fails_when_it_is_cut_off",
+        "test_a_parked_task_ends_at_its_deadline",
     ],
-    "the user is asked twice": ["test_a_key_is_never_used_again", "test_of_racing_answers_to_one_question_one_counts"],
+    "running out of memory leads to endless retry": [
+        "test_a_task_that_kills_its_worker_each_time_fails_after_its_attempts",
+        "test_a_task_that_kills_its_process_each_time_fails_after_its_attempts",
+    ],
+    "the user is asked twice": [
+        "test_a_key_is_never_used_again",
+        "test_of_racing_answers_to_one_question_one_counts",
+        "test_a_slow_answer_finds_the_task_parked_and_is_not_asked_for_again",
+    ],
     "a retry leads out of a terminal state": ["test_nothing_leads_out_of_an_end"],
-    "a second cancel breaks something": ["test_of_many_endings_at_once_exactly_one_wins"],
+    "a second cancel breaks something": [
+        "test_of_many_endings_at_once_exactly_one_wins",
+        "test_a_second_cancel_says_that_it_is_over_and_changes_nothing",
+    ],
+    "cancel never reaches the work": [
+        "test_a_coroutine_that_awaits_is_stopped_within_a_second",
+        "test_a_thread_sees_that_it_is_cancelled_and_its_later_writes_are_refused",
+        "test_cancelling_a_parent_cancels_its_children_and_theirs",
+        "test_a_cancel_reaches_a_body_in_another_process",
+    ],
+    "a cancel seems to work although the task settled otherwise": [
+        "test_a_coroutine_that_swallows_its_cancellation_is_told_again",
+        "test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_nothing_more",
+    ],
     # Lost results and restarts
-    "a task is not found after a restart": ["test_what_was_committed_is_there_after_reopening"],
+    "a task is not found after a restart": [
+        "test_what_was_committed_is_there_after_reopening",
+        "test_what_an_engine_hands_back_goes_on_in_another_at_once_and_counts_as_no_failure",
+    ],
+    "arguments expire before the run": ["test_a_task_that_was_queued_for_long_runs_with_its_arguments"],
+    "the worker is dead but reports healthy after the database failed over": [
+        "test_a_store_that_is_out_of_reach_for_a_while_does_not_end_the_claiming",
+        "test_a_lease_that_could_not_be_extended_is_extended_before_anything_is_swept",
+        "test_a_result_is_not_lost_when_the_store_is_away_just_then",
+    ],
+    "the body uses a request scope that is gone": [
+        "test_one_attempt_does_not_see_what_another_put_into_context_variables",
+        "test_what_the_server_wrote_down_of_the_call_reaches_every_attempt_and_every_child",
+    ],
+    "the content of a failed tool call is lost": [
+        "test_an_error_for_the_caller_completes_the_task_and_its_content_is_kept"
+    ],
     # Time
     "seconds are taken for milliseconds": ["test_a_created_task_reads_back_exactly_as_it_was_made"],
+    "an interval of 0, negative, NaN, infinite": [
+        "test_an_engine_that_can_not_work_is_refused_where_it_is_set",
+        "test_a_tool_that_can_not_work_is_refused_where_it_is_made",
+        "test_a_sleep_that_can_not_be_is_refused",
+        "test_progress_that_is_no_number_is_left_out_with_one_warning_and_the_work_goes_on",
+    ],
     "32-bit overflow near 25 days": ["test_a_month_survives_in_every_duration"],
-    "eviction while still working": ["test_a_live_task_never_expires"],
-    "expiry that does not wake waiters": ["test_a_listener_hears_of_every_kind_of_change"],
+    "eviction while still working": [
+        "test_a_live_task_never_expires",
+        "test_what_a_child_left_is_kept_for_as_long_as_its_parent_lives",
+    ],
+    "expiry that does not wake waiters": [
+        "test_a_listener_hears_of_every_kind_of_change",
+        "test_whoever_waits_for_a_task_that_is_forgotten_is_woken_and_told",
+    ],
     "expiry checked in one read but not in another": ["test_an_expired_task_looks_exactly_like_an_unknown_one"],
-    "advertising less ttl than the task may run": ["test_the_ttl_never_says_less_than_the_task_may_run"],
+    "advertising less ttl than the task may run": [
+        "test_the_ttl_never_says_less_than_the_task_may_run",
+        "test_a_caller_who_asks_for_a_ttl_gets_it_within_bounds",
+    ],
     "the time of the last update is now at every poll": [
         "test_reading_changes_nothing",
         "test_nothing_touches_the_time_of_the_last_change_but_a_change",
@@ -57,24 +125,50 @@ PITFALLS = {
     "a clock that jumps": [
         "test_a_clock_that_jumps_back_does_not_take_the_task_with_it",
         "test_a_clock_that_jumps_ahead_costs_a_lease_and_not_the_task",
+        "test_an_engine_does_not_take_its_own_live_attempts_for_dead_after_a_long_sleep",
+        "test_a_queued_task_is_taken_although_the_clock_was_set_back",
     ],
     # Memory and resources
     "a store that grows without bound": [
         "test_pruning_forgets_everything_that_belongs_to_a_task",
         "test_the_log_keeps_only_the_newest_and_says_so_to_who_is_too_far_behind",
+        "test_what_has_expired_is_forgotten_by_default_and_whoever_waits_is_told",
+        "test_ten_thousand_reports_cost_few_writes_and_the_last_one_is_kept",
+    ],
+    "maps and queues that leak": ["test_nothing_of_an_engine_is_left_when_it_has_stopped"],
+    "a busy loop when idle": [
+        "test_an_idle_engine_writes_nothing_and_hardly_looks",
+        "test_an_engine_whose_tasks_all_wait_does_not_spin",
     ],
     "a subscriber that stops reading": ["test_a_slow_listener_is_told_of_more_than_it_can_name"],
     "many servers on one file: lock errors, a log that never shrinks": [
         "test_eight_processes_share_a_file_and_one_of_them_is_killed",
         "test_the_log_is_moved_into_the_file_when_it_is_large_and_when_it_is_quiet",
     ],
+    "orphans of dead processes": [
+        "test_what_a_dead_process_held_goes_on_in_another_within_the_lease_time",
+        "test_what_a_dead_worker_held_is_taken_back_when_its_lease_has_run_out",
+    ],
+    "a body blocks the event loop, the lease is lost, and the task runs twice": [
+        "test_a_lease_is_extended_while_a_body_blocks_the_loop_and_somebody_is_told",
+        "test_a_body_that_blocks_the_loop_for_longer_than_its_lease_is_not_run_twice",
+        "test_a_thread_that_reports_all_the_time_does_not_keep_others_from_running",
+    ],
     "list cursors that drift under inserts": [
         "test_paging_shows_each_task_that_existed_throughout_exactly_once",
         "test_a_place_in_the_list_outlives_the_task_it_names",
     ],
     # Auth and secrets
+    "the previous caller's identity stays in the worker's context variables": [
+        "test_one_attempt_does_not_see_what_another_put_into_context_variables"
+    ],
+    "exception text of a crash reaches the client unmasked": [
+        "test_the_text_of_an_unforeseen_error_is_for_the_operator_alone"
+    ],
     "another tenant's id can be told from an unknown one": [
-        "test_another_owners_task_looks_exactly_like_an_unknown_one"
+        "test_another_owners_task_looks_exactly_like_an_unknown_one",
+        "test_owners_can_neither_see_nor_touch_each_others_tasks",
+        "test_a_body_learns_nothing_of_tasks_that_are_not_its_children",
     ],
     "owner names that contain the key separator": ["test_an_owners_name_may_have_any_characters"],
     "quotas that count, then write": [

@@ -24,7 +24,7 @@ from raincheck.stores.sqlite import SqliteStore
 
 COUNT = 2_000
 WARM_UP = 200
-SETTINGS = Settings(concurrency=4, patience=5.0)
+SETTINGS = Settings(concurrency=4, patience=0.5)
 
 toolbox = Toolbox()
 resumed: list[int] = []

@@ -13,6 +13,7 @@ from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import InvalidValue
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import (
+    ANY_TIME,
     DUE_LIMIT,
     LONGEST_LEASE,
     PAGE_LIMIT,
@@ -129,16 +130,15 @@ def test_the_longest_overdue_come_first_and_no_more_than_asked() -> None:
     assert _ids(overdue_of([tasks[0], tasks[0].evolve(id=TaskId("a"))], now=_at(30), limit=0)) == ["a"]
 
 
-def test_there_is_something_to_claim_when_the_first_in_line_changed_or_the_first_is_due() -> None:
+def test_there_is_something_to_claim_at_any_time_if_a_task_is_queued_else_when_the_first_is_due() -> None:
     due, later, queued, other = _tasks({"due_at": _at(1)}, {"due_at": _at(2)}, {}, {"tool": Tool("other")})
     tools = frozenset({TOOL})
-    assert next_moment([], [], NAMESPACE, tools) is None
-    assert next_moment([other], [other, due, later], NAMESPACE, tools) == _at(1)
-    assert next_moment([other, queued.evolve(updated_at=_at(3)), queued], [due], NAMESPACE, tools) == _at(1)
-    assert next_moment([queued], [due, later, queued], NAMESPACE, tools) == NOW
-    assert next_moment([queued], [due], "builds", tools) is None
+    assert next_moment([], NAMESPACE, tools) is None
+    assert next_moment([other, later, due], NAMESPACE, tools) == _at(1)
+    assert next_moment([due, later, queued], NAMESPACE, tools) == ANY_TIME
+    assert next_moment([queued, due], "builds", tools) is None
     paused = due.evolve(phase=Phase.PAUSED)
-    assert next_moment([], [paused, later.evolve(due_at=None)], NAMESPACE, tools) is None
+    assert next_moment([paused, later.evolve(due_at=None)], NAMESPACE, tools) is None
 
 
 def test_a_query_narrows_by_what_it_names() -> None:

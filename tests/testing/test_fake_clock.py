@@ -1,5 +1,6 @@
 """The clock that goes when told, and the fixture that hands it out."""
 
+import asyncio
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -39,6 +40,71 @@ def test_two_clocks_are_two_clocks() -> None:
     one, other = FakeClock(), FakeClock()
     one.advance(1)
     assert other.now() == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def asleep(clock: FakeClock, *seconds: float) -> list[asyncio.Task[None]]:
+    """Jobs that sleep for so long, and have gone to sleep."""
+    jobs = [asyncio.create_task(clock.sleep(one)) for one in seconds]
+    await asyncio.sleep(0)
+    return jobs
+
+
+@pytest.mark.anyio
+async def test_whoever_sleeps_on_it_wakes_when_it_was_moved_by_that_much_and_not_before() -> None:
+    clock = FakeClock()
+    short, long = await asleep(clock, 10, 20)
+    clock.advance(9.999)
+    await asyncio.sleep(0)
+    assert not short.done()
+    clock.advance(0.001)
+    await asyncio.wait_for(short, 5)
+    assert not long.done()
+    clock.jump_to(clock.now() + timedelta(days=1))
+    await asyncio.wait_for(long, 5)
+
+
+@pytest.mark.anyio
+async def test_a_sleep_counts_from_when_it_was_asked_for_also_if_it_is_awaited_later() -> None:
+    clock = FakeClock()
+    sleeping = clock.sleep(10)
+    clock.advance(10)
+    await asyncio.wait_for(sleeping, 5)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seconds", [0, -1])
+async def test_a_sleep_for_no_time_lets_others_run_and_returns(seconds: float) -> None:
+    clock, ran = FakeClock(), list[str]()
+
+    async def other() -> None:
+        ran.append("other")
+
+    job = asyncio.create_task(other())
+    await asyncio.wait_for(clock.sleep(seconds), 5)
+    assert ran == ["other"]
+    await job
+
+
+@pytest.mark.anyio
+async def test_a_clock_that_goes_backwards_wakes_nobody_and_makes_them_sleep_longer() -> None:
+    clock = FakeClock()
+    (job,) = await asleep(clock, 10)
+    clock.advance(-100)
+    clock.advance(100)
+    await asyncio.sleep(0)
+    assert not job.done()
+    clock.advance(10)
+    await asyncio.wait_for(job, 5)
+
+
+@pytest.mark.anyio
+async def test_a_sleeper_who_is_cancelled_is_forgotten() -> None:
+    clock = FakeClock()
+    (job,) = await asleep(clock, 10)
+    job.cancel()
+    await asyncio.wait([job])
+    clock.advance(10)
+    assert not vars(clock)["_sleepers"]
 
 
 def test_the_plugin_hands_out_a_new_clock_to_every_test(fake_clock: FakeClock) -> None:

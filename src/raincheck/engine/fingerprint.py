@@ -10,7 +10,11 @@ def fingerprint(kind: str, *parts: object) -> str:
 
     What is not JSON (an open connection, say) counts by its type alone: it is not the same object in another attempt.
     """
-    text = json.dumps(_plain(parts), sort_keys=True, separators=(",", ":"))
+    try:
+        text = json.dumps(_plain(parts), sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        # Deep, or part of itself: not JSON either.
+        text = " ".join(type(part).__qualname__ for part in parts)
     return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 

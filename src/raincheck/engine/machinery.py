@@ -72,8 +72,8 @@ class Machinery:
             # Not cancelled: a claim that is on its way would be lost, and its task left to its lease.
             await asyncio.wait([self._working])
         # Those that only wait give up their places, so that they are parked and not cut off.
-        self._room.needed.set()
-        if self._room.waiting:
+        self._room.ask_for_all_places()
+        if self._room.waiting.total():
             await asyncio.sleep(GIVING_WAY)
         await first_of(self._all_ended(), asyncio.sleep(self._settings.grace), self._hurry.wait())
         patience = max((hold.grace for hold in self._runner.holds), default=0.0) + UNWIND

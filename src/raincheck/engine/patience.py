@@ -41,6 +41,8 @@ class Patience:
         self._clock = hold.means.clock
         self._longest = timedelta(seconds=seconds)
         self._room = room
+        self._tool = hold.task.tool.name
+        self._needed = room.needed(self._tool)
         self._under_way = 0
         self._last_active = self._clock.now()
         self._waits: list[_Wait] = []
@@ -72,7 +74,7 @@ class Patience:
                 left = self._left(is_alone=is_alone)
                 if left <= timedelta(0):
                     self._park()
-                with self._room.wait_in():
+                with self._room.wait_in(self._tool):
                     await self._pass_time(until, left)
         finally:
             self._waits.remove(wait)
@@ -95,9 +97,9 @@ class Patience:
     def _left(self, *, is_alone: bool) -> timedelta:
         """How long until the attempt has been idle for long enough to park, as far as one can see."""
         if self._under_way:
-            return MOMENT if self._room.needed.is_set() else max(self._longest, MOMENT)
+            return MOMENT if self._needed.is_set() else max(self._longest, MOMENT)
         enough = self._longest
-        if self._room.needed.is_set():
+        if self._needed.is_set():
             enough = timedelta(0) if is_alone else MOMENT
         return self._last_active + enough - self._clock.now()
 
@@ -114,6 +116,6 @@ class Patience:
         if until is not None:
             left = min(left, until - self._clock.now())
         events = [self._hold.heard(), self._hold.stopped.wait(), self._clock.sleep(left.total_seconds())]
-        if not self._room.needed.is_set():
-            events.append(self._room.needed.wait())
+        if not self._needed.is_set():
+            events.append(self._needed.wait())
         await first_of(*events)

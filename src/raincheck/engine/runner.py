@@ -8,8 +8,10 @@ import contextvars
 import logging
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
+from raincheck.core.commands import Park
 from raincheck.core.content import Journal
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
@@ -25,7 +27,7 @@ from raincheck.engine.room import Room
 from raincheck.engine.settings import Settings
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.tools import TaskTool
-from raincheck.errors import StoreUnavailable, TaskNotFound, UnknownTool
+from raincheck.errors import LeaseLost, StoreUnavailable, TaskNotFound, UnknownTool
 from raincheck.stores.feed import ANYTHING, Hint
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Runner:
         self._chance = chance
         # As they are where the engine is made. Each attempt gets a copy, so that none sees what another set.
         self._variables = contextvars.copy_context()
+        self._is_stopping = False
         self.holds: tuple[Hold, ...] = ()
         """The attempts that run now. Replaced and never changed, so that another thread can look at it."""
 
@@ -72,6 +75,11 @@ class Runner:
         if tool.attempt_timeout is not None:
             hold.lasts_until = self._means.clock.now() + timedelta(seconds=tool.attempt_timeout + tool.grace)
         if hold.task.attempt is None or hold.fence != task.fence:
+            return
+        if self._is_stopping:
+            # Nothing of it has begun, so nothing is cut off: it is due again at once, whatever its tool says.
+            with suppress(LeaseLost):
+                await hold.write(Park(hold.fence, hold.task.signals, self._means.clock.now()))
             return
         self.holds = (*self.holds, hold)
         try:
@@ -100,6 +108,8 @@ class Runner:
                 hold.poked.set()
 
     def stop_all(self, why: Stop) -> None:
+        """Have them stop, and let none begin that is on its way."""
+        self._is_stopping = True
         for hold in self.holds:
             hold.stop(why)
 

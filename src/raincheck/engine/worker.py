@@ -77,10 +77,12 @@ class Worker:
         """Claim for each pool. None if something was claimed, so that there may be more; else when to look again."""
         now = self._means.clock.now()
         due_at = now + timedelta(seconds=self._settings.look_every)
-        is_needed = has_claimed = False
+        has_claimed = False
+        asked: set[str] = set()
         for pool in self._pools():
             room = self._room_for(pool)
-            if self._is_stopping or not (room or self._room.waiting):
+            in_the_way = self._waiting_in_the_way_of(pool)
+            if self._is_stopping or not (room or in_the_way):
                 continue
             next_due = await self._means.store.next_due(self._namespace, pool.tools)
             if next_due is None or next_due > now:
@@ -88,12 +90,16 @@ class Worker:
             elif room:
                 has_claimed |= await self._claim(pool, room)
             else:
-                is_needed = True
-        if is_needed:
-            self._room.needed.set()
-        else:
-            self._room.needed.clear()
+                asked |= in_the_way
+        if not self._is_stopping:
+            self._room.ask_for_places(asked)
         return None if has_claimed else due_at
+
+    def _waiting_in_the_way_of(self, pool: _Pool) -> set[str]:
+        """The tools whose attempts only wait, and would make room for the pool if they did that elsewhere."""
+        waiting = {tool for tool, count in self._room.waiting.items() if count}
+        is_full = len(self._running) >= self._settings.concurrency
+        return waiting if is_full else waiting & {tool.name for tool in pool.tools}
 
     async def _claim(self, pool: _Pool, room: int) -> bool:
         lease = timedelta(seconds=self._settings.lease)

@@ -1,0 +1,166 @@
+"""What can be asked of tasks from outside: ask for one, look at it, wait for it, answer it, steer it."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from raincheck.core.commands import Cancel, Command, Pause, Resume
+from raincheck.core.content import View
+from raincheck.core.owner import Owner, Scope
+from raincheck.core.payload import Json, decode, encode
+from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.core.text import check_name
+from raincheck.engine.creation import Request, create_task
+from raincheck.engine.desk import Ended
+from raincheck.engine.hold import Means
+from raincheck.engine.reply import result_of
+from raincheck.engine.settings import Settings
+from raincheck.engine.timing import first_of
+from raincheck.engine.toolbox import Toolbox
+from raincheck.engine.wakeups import Wakeups
+from raincheck.stores.apply import answer, apply
+from raincheck.stores.requests import PAGE_LIMIT, Page, Position, TaskQuery
+
+ME = Owner.local()
+
+
+class Calls:
+    """The tasks of one namespace, as their owners see them.
+
+    Everything takes an owner, and shows only what is theirs: the rest is `TaskNotFound`, as if it were not there.
+    """
+
+    def __init__(self, means: Means, namespace: str, toolbox: Toolbox, settings: Settings) -> None:
+        check_name(namespace, what="a namespace")
+        self.namespace = namespace
+        self.toolbox = toolbox
+        self._means = means
+        self._settings = settings
+        self._wakeups = Wakeups()
+
+    async def submit(
+        self,
+        tool: str,
+        arguments: Mapping[str, Json] | None = None,
+        *,
+        owner: Owner = ME,
+        caller: Json = None,
+        idempotency_key: str | None = None,
+        ttl: timedelta | None = None,
+    ) -> Task:
+        """Ask for a task. When this returns, it is kept, and will run.
+
+        Raises:
+            UnknownTool, InvalidValue: the tool, or its arguments, can't be had.
+            QuotaExceeded: the owner has too many tasks.
+            IdempotencyConflict: the key was used for something else.
+        """
+        request = Request(
+            self.namespace,
+            owner,
+            None if caller is None else encode(caller, what="the caller's identity"),
+            idempotency_key=idempotency_key,
+            ttl=ttl,
+        )
+        now = self._means.clock.now()
+        found = self.toolbox.get(tool)
+        creation = create_task(found, arguments or {}, request, now=now, limits=self._means.limits)
+        return await self._means.store.create(creation, quota=self._settings.quota, now=now)
+
+    async def view(self, task_id: TaskId, *, owner: Owner = ME) -> View:
+        """The task, its outcome if it has ended, its open questions if not.
+
+        Raises:
+            TaskNotFound: as everywhere: unknown, expired, or somebody else's.
+        """
+        return await self._means.store.view(task_id, self._scope(owner), now=self._means.clock.now())
+
+    async def wait(
+        self,
+        task_id: TaskId,
+        *,
+        owner: Owner = ME,
+        until: Callable[[Task], bool] = lambda task: task.is_terminal,
+    ) -> View:
+        """Wait until the task has ended or, with `until`, until something else is so.
+
+        Raises:
+            TaskNotFound: there is no such task, or there is none any more.
+        """
+        with self._wakeups.waiting_for(task_id) as woken:
+            while True:
+                woken.clear()
+                view = await self.view(task_id, owner=owner)
+                if view.task.is_terminal or until(view.task):
+                    return view
+                await first_of(woken.wait(), self._means.clock.sleep(self._settings.look_every))
+
+    async def result(self, task_id: TaskId, *, owner: Owner = ME) -> Json:
+        """Wait until the task has ended, and return its result.
+
+        Raises:
+            TaskFailed: it has none, or it reports an error.
+            TaskNotFound: there is no such task, or there is none any more.
+        """
+        return result_of(task_id, Ended.of(await self.wait(task_id, owner=owner)))
+
+    async def history(
+        self, task_id: TaskId, *, owner: Owner = ME, after: int = 0, limit: int = PAGE_LIMIT
+    ) -> tuple[HistoryEntry, ...]:
+        """What happened to the task, oldest first, from a place on.
+
+        The `detail` of an entry is for the operator: it has the traceback of an attempt that went wrong.
+        """
+        now = self._means.clock.now()
+        return await self._means.store.history(task_id, self._scope(owner), now=now, after=after, limit=limit)
+
+    async def artifact(self, task_id: TaskId, name: str, *, owner: Owner = ME) -> Json:
+        """An intermediate result that the task has kept; None if there is none of that name."""
+        now = self._means.clock.now()
+        found = await self._means.store.artifact(task_id, name, self._scope(owner), now=now)
+        return None if found is None else decode(found.content)
+
+    async def list_tasks(
+        self, *, owner: Owner = ME, tool: str | None = None, after: Position | None = None, limit: int = 100
+    ) -> Page:
+        """The owner's tasks, newest first, a page at a time: go on with `after=page.next`."""
+        query = TaskQuery(self._scope(owner), tool=tool)
+        return await self._means.store.list_tasks(query, now=self._means.clock.now(), after=after, limit=limit)
+
+    async def answer(
+        self, task_id: TaskId, answers: Mapping[str, Json], *, owner: Owner = ME, actor: str = "caller"
+    ) -> Task:
+        """Answer open questions by their keys: `{"elicit-0": {"action": "accept", "content": {...}}}`.
+
+        Keys that are unknown, or answered already, are ignored.
+        """
+        now, limits = self._means.clock.now(), self._means.limits
+        payloads = {key: encode(value, what=f"the answer to {key!r}") for key, value in answers.items()}
+        scope = self._scope(owner)
+        return await answer(self._means.store, task_id, scope, payloads, actor=actor, now=now, limits=limits)
+
+    async def cancel(
+        self, task_id: TaskId, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None
+    ) -> Task:
+        """Stop the task and its children for good, whatever process they run in.
+
+        Raises:
+            IllegalTransition: it has ended already.
+        """
+        return await self._apply(task_id, owner, Cancel(actor, reason))
+
+    async def pause(
+        self, task_id: TaskId, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None
+    ) -> Task:
+        """Hold the task back. One that runs stops at its next checkpoint."""
+        return await self._apply(task_id, owner, Pause(actor, reason))
+
+    async def resume(self, task_id: TaskId, *, owner: Owner = ME, actor: str = "caller") -> Task:
+        """Let a paused task go on."""
+        return await self._apply(task_id, owner, Resume(actor))
+
+    async def _apply(self, task_id: TaskId, owner: Owner, command: Command) -> Task:
+        now = self._means.clock.now()
+        return await apply(self._means.store, task_id, self._scope(owner), command, now=now)
+
+    def _scope(self, owner: Owner) -> Scope:
+        return Scope.of(self.namespace, owner)

@@ -1,0 +1,203 @@
+"""The pure parts: how checkpoints are found again, what tells arguments apart, what answers become."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import pytest
+
+from raincheck.core.content import InputKind, InputRequest, Journal, Step
+from raincheck.core.lifecycle import Phase
+from raincheck.core.owner import Owner
+from raincheck.core.payload import Json, encode
+from raincheck.core.records import Task, TaskId, Tool
+from raincheck.engine.checkpoints import Checkpoints
+from raincheck.engine.fingerprint import fingerprint
+from raincheck.engine.reply import Reply, read_reply, schema_of
+from raincheck.errors import CheckpointMismatch, InvalidValue
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TASK = Task(TaskId("t1"), "default", Owner.local(), Tool("report", "1"), NOW, NOW, Phase.RUNNING, fence=2)
+
+
+def step(name: str, occurrence: int = 0, mark: str = "step:a") -> Step:
+    return Step(name, occurrence, mark, encode(None), 1, NOW)
+
+
+def question(key: str, request: Json = None, kind: InputKind = InputKind.ELICITATION) -> InputRequest:
+    return InputRequest(key, kind, encode(request), NOW, 1)
+
+
+def recorded(*found: Step | InputRequest, version: str = "1") -> Checkpoints:
+    steps = tuple(one for one in found if isinstance(one, Step))
+    questions = tuple(one for one in found if isinstance(one, InputRequest))
+    return Checkpoints(Journal(TASK, encode({}), None, None, steps, questions, ()), version)
+
+
+def test_each_use_of_a_name_has_a_number_of_its_own() -> None:
+    checkpoints = recorded()
+    assert [checkpoints.take(name) for name in ("a", "b", "a", "a", "b")] == [0, 0, 1, 2, 1]
+
+
+def test_a_step_is_found_by_name_and_number() -> None:
+    first, second = step("load"), step("load", 1)
+    checkpoints = recorded(first, second)
+    assert checkpoints.find_step("load", 1, "step:a") is second
+    assert checkpoints.find_step("load", 0, "step:a") is first
+    assert checkpoints.find_step("load", 2, "step:a") is None
+    assert checkpoints.find_step("save", 0, "step:a") is None
+    checkpoints.check_all_were_asked_for()
+
+
+def test_a_step_with_another_fingerprint_is_refused_and_both_are_named() -> None:
+    with pytest.raises(CheckpointMismatch) as raised:
+        recorded(step("load", 1), version="2").find_step("load", 1, "step:b")
+    said = str(raised.value)
+    assert "task 't1' has step 'load' (use 2) on record from attempt 1 as step:a" in said
+    assert "attempt 2 (tool 'report' in version '2', begun under version '1') asks for it as step:b" in said
+
+
+def test_a_question_is_found_by_its_key_and_only_if_it_is_the_same() -> None:
+    asked = question("elicit-0", {"message": "now?"})
+    assert recorded(asked).find_question("elicit-0", InputKind.ELICITATION, {"message": "now?"}) is asked
+    assert recorded(asked).find_question("elicit-1", InputKind.ELICITATION, {"message": "now?"}) is None
+    with pytest.raises(CheckpointMismatch, match="question 'elicit-0' on record from attempt 1 as another elicitation"):
+        recorded(asked).find_question("elicit-0", InputKind.ELICITATION, {"message": "later?"})
+    with pytest.raises(CheckpointMismatch, match=r"as another elicitation, and .* asks for it as this sampling"):
+        recorded(asked).find_question("elicit-0", InputKind.SAMPLING, {"message": "now?"})
+
+
+def test_whatever_is_on_record_must_be_asked_for_before_the_end() -> None:
+    checkpoints = recorded(step("load"), step("save"), question("elicit-0"), question("elicit-1"))
+    assert checkpoints.is_replaying
+    checkpoints.find_step("load", 0, "step:a")
+    checkpoints.find_question("elicit-1", InputKind.ELICITATION, None)
+    with pytest.raises(CheckpointMismatch) as raised:
+        checkpoints.check_all_were_asked_for()
+    said = str(raised.value)
+    assert "step 'save' (step:a, by attempt 1), question 'elicit-0' (by attempt 1) on record" in said
+    assert "'load'" not in said
+    assert "elicit-1" not in said
+
+
+def test_an_attempt_replays_until_it_has_asked_for_all_that_is_on_record() -> None:
+    checkpoints = recorded(step("load"), question("elicit-0"))
+    checkpoints.find_step("load", 0, "step:a")
+    assert checkpoints.is_replaying
+    checkpoints.find_question("elicit-0", InputKind.ELICITATION, None)
+    assert not checkpoints.is_replaying
+    checkpoints.add_step(step("save"))
+    assert not checkpoints.is_replaying, "what this attempt recorded need not be asked for again"
+    checkpoints.check_all_were_asked_for()
+
+
+def test_steps_are_counted_all_together_and_by_kind() -> None:
+    checkpoints = recorded(step("load"), step("spawn child", 0, "spawn:a"))
+    checkpoints.add_step(step("spawn child", 1, "spawn:b"))
+    assert (checkpoints.steps, checkpoints.count("spawn"), checkpoints.count("step")) == (3, 2, 1)
+
+
+@dataclass
+class Connection:
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((1, "a"), (1, "a")),
+        (([1, 2],), ((1, 2),)),
+        (({"a": 1, "b": 2},), ({"b": 2, "a": 1},)),
+        (({1: "one"},), ({"1": "one"},)),
+        ((Connection(1),), (Connection(2),)),
+        (({1, 2},), ({3},)),
+        ((float("nan"),), (float("nan"),)),
+    ],
+)
+def test_arguments_that_are_the_same_as_far_as_one_can_tell_have_one_fingerprint(
+    one: tuple[Any, ...], other: tuple[Any, ...]
+) -> None:
+    assert fingerprint("step", one, {}) == fingerprint("step", other, {})
+
+
+def test_arguments_that_differ_have_fingerprints_that_differ() -> None:
+    marks = [
+        fingerprint("step", (1,), {}),
+        fingerprint("step", (2,), {}),
+        fingerprint("step", ("1",), {}),
+        fingerprint("step", (True,), {}),
+        fingerprint("step", (None,), {}),
+        fingerprint("step", (1, 1), {}),
+        fingerprint("step", (), {"number": 1}),
+        fingerprint("step", (list[int](),), {}),
+        fingerprint("step", (dict[str, int](),), {}),
+        fingerprint("step", (Connection(1),), {}),
+        fingerprint("step", ({1},), {}),
+        fingerprint("sleep", (1,), {}),
+        fingerprint("step", ("\ud800",), {}),
+    ]
+    assert len(set(marks)) == len(marks)
+    assert all(len(mark) < 30 for mark in marks)
+
+
+def test_arguments_too_deep_to_look_through_are_no_reason_to_fail() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert fingerprint("step", (deep,), {})
+    loop: list[Any] = []
+    loop.append(loop)
+    assert fingerprint("step", (loop,), {})
+
+
+class Confirm:
+    """As much of a pydantic model as is used."""
+
+    def __init__(self, ok: bool) -> None:
+        self.ok = ok
+
+    @classmethod
+    def model_json_schema(cls) -> Json:
+        return {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+
+    @classmethod
+    def model_validate(cls, content: Any) -> Self:
+        if not isinstance(content, dict) or not isinstance(content.get("ok"), bool):  # pyright: ignore[reportUnknownMemberType]
+            raise ValueError("ok should be true or false")  # noqa: TRY004 - as pydantic does
+        return cls(content["ok"])  # pyright: ignore[reportUnknownArgumentType]
+
+
+def test_what_is_asked_for_is_a_schema_or_a_model_that_has_one() -> None:
+    assert schema_of({"type": "object"}) == {"type": "object"}
+    assert schema_of(Confirm) == Confirm.model_json_schema()
+    with pytest.raises(InvalidValue, match="ask for a JSON Schema or a pydantic model, not <class 'int'>"):
+        schema_of(int)
+
+
+def test_an_accepted_answer_is_read_as_what_was_asked_for() -> None:
+    reply = read_reply({"action": "accept", "content": {"ok": True}}, Confirm)
+    assert reply.ok
+    assert reply.value is not None
+    assert reply.value.ok is True
+    plain: Reply[Any] = read_reply({"action": "accept", "content": {"ok": 3}}, {"type": "object"})
+    assert (plain.value, plain.content) == ({"ok": 3}, {"ok": 3})
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_an_answer_that_is_no_acceptance_has_no_value(action: str) -> None:
+    reply = read_reply({"action": action, "content": {"ok": True}}, Confirm)
+    assert (reply.ok, reply.action, reply.value) == (False, action, None)
+    assert read_reply({"action": action}, Confirm).content is None
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "accept", [], {}, {"action": "maybe"}, {"action": ["accept"]}, {"content": 1}]
+)
+def test_an_answer_of_another_shape_is_refused(answer: Json) -> None:
+    with pytest.raises(InvalidValue, match="an answer is"):
+        read_reply(answer, {"type": "object"})
+
+
+def test_an_accepted_answer_that_is_not_what_was_asked_for_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="the answer is not a Confirm: ok should be true or false"):
+        read_reply({"action": "accept", "content": {"ok": "yes"}}, Confirm)

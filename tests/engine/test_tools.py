@@ -1,0 +1,187 @@
+"""Tools and settings: what can't work is refused when it is put together."""
+
+import asyncio
+import functools
+import math
+from typing import Any, cast
+
+import pytest
+
+import raincheck.engine
+from raincheck.core.records import Tool
+from raincheck.engine import Settings, SyncTaskContext, TaskContext, Toolbox
+from raincheck.engine.tools import Place, make_tool
+from raincheck.errors import ConfigurationError, InvalidValue, UnknownTool
+
+
+async def body(task: TaskContext) -> None: ...
+
+
+def plain(task: SyncTaskContext) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"name": "\0"}, r"a tool's name '\\x00' has a NUL"),
+        ({"name": "x" * 513}, "a tool's name has 513 characters, and 512 are allowed"),
+        ({"version": ""}, "a version of tool 'body' must not be empty"),
+        ({"continues": ("1", "\ud800")}, "a version of tool 'body' .* has a NUL or a lone surrogate"),
+        ({"attempt_timeout": 0}, "tool 'body': attempt_timeout is from 0 to 31622400 seconds, not 0"),
+        ({"attempt_timeout": math.nan}, "attempt_timeout is from 0 to 31622400 seconds, not nan"),
+        ({"timeout": math.inf}, "timeout is from 0 to 31622400 seconds, not inf"),
+        ({"timeout": 31_622_401}, "timeout is from 0 to 31622400 seconds, not 31622401"),
+        ({"grace": -1}, "grace is from 0 to 31622400 seconds, not -1"),
+        ({"priority": 101}, "tool 'body': priority is from -100 to 100, not 101"),
+        ({"priority": -101}, "priority is from -100 to 100, not -101"),
+        ({"concurrency": 0}, "tool 'body': concurrency is at least 1, not 0"),
+        ({"isolation": "thread"}, "tool 'body': isolation is \"process\" or nothing, not 'thread'"),
+    ],
+)
+def test_a_tool_that_can_not_work_is_refused_where_it_is_made(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        make_tool(body, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"concurrency": 0}, "an engine runs from 1 to 1000 attempts at once, not 0"),
+        ({"concurrency": 1_001}, "an engine runs from 1 to 1000 attempts at once, not 1001"),
+        ({"lease": 0}, "lease is from 0.01 seconds to a day, not 0"),
+        ({"lease": 86_401}, "lease is from 0.01 seconds to a day, not 86401"),
+        ({"patience": -0.1}, "patience is from 0 seconds to a day, not -0.1"),
+        ({"grace": math.inf}, "grace is from 0 seconds to a day, not inf"),
+        ({"report_every": math.nan}, "report_every is from 0 seconds to a day, not nan"),
+        ({"look_every": 0}, "look_every is from 0.01 seconds to a day, not 0"),
+        ({"prune_every": 0}, "prune_every is from 0.01 seconds to a day, not 0"),
+    ],
+)
+def test_an_engine_that_can_not_work_is_refused_where_it_is_set(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        Settings(**settings)
+
+
+def test_a_body_that_another_process_can_not_find_is_refused() -> None:
+    async def inner() -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"another process can't find .*inner.*top level"):
+        make_tool(inner, isolation="process")
+    assert make_tool(body, isolation="process").place is Place.PROCESS
+
+
+def test_a_body_without_a_name_must_be_given_one() -> None:
+    nameless = functools.partial(body)
+    with pytest.raises(ConfigurationError, match="a tool's name must not be empty"):
+        make_tool(nameless)
+    assert make_tool(nameless, "named").is_async
+
+
+def test_a_context_of_the_wrong_kind_is_refused_with_what_it_should_be() -> None:
+    async def for_threads(task: SyncTaskContext) -> None: ...
+
+    def for_the_loop(task: TaskContext) -> None: ...
+
+    async def twice(one: TaskContext, other: TaskContext) -> None: ...
+
+    with pytest.raises(
+        ConfigurationError,
+        match="tool 'for_threads' is a coroutine, and its parameter 'task' a SyncTaskContext: make it a TaskContext",
+    ):
+        make_tool(for_threads)
+    with pytest.raises(ConfigurationError, match=r"is a plain function, .* a TaskContext: make it a SyncTaskContext"):
+        make_tool(for_the_loop)
+    with pytest.raises(ConfigurationError, match="takes its context twice, as one and other: once will do"):
+        make_tool(twice)
+
+
+def test_a_context_is_found_by_its_annotation_in_whatever_way_that_is_written() -> None:
+    async def in_a_string(task: "TaskContext") -> None: ...
+
+    async def in_a_string_with_its_module(work: "raincheck.engine.TaskContext") -> None: ...
+
+    async def of_something_that_is_not_there(task: "TaskContext", other: "Unknown") -> None: ...  # type: ignore[name-defined] # noqa: F821
+
+    async def without() -> None: ...
+
+    async def by_keyword(*, task: TaskContext) -> None: ...
+
+    async def quoted_twice(task: TaskContext) -> None: ...
+
+    quoted_twice.__annotations__["task"] = "'TaskContext'"  # what `from __future__ import annotations` makes of quotes
+
+    assert make_tool(in_a_string).context_name == "task"
+    assert make_tool(in_a_string_with_its_module).context_name == "work"
+    assert make_tool(cast("Any", of_something_that_is_not_there)).context_name == "task"
+    assert make_tool(without).context_name is None
+    assert make_tool(by_keyword).context_name == "task"
+    assert make_tool(quoted_twice).context_name == "task"
+    assert raincheck.engine.TaskContext is TaskContext
+
+
+def test_a_decorated_function_stays_itself_with_brackets_or_without() -> None:
+    toolbox = Toolbox()
+
+    @toolbox.tool
+    async def bare(number: int) -> int:
+        return number + 1
+
+    @toolbox.tool(name="other name", version="7", continues=("5", "6"), priority=3)
+    def called(number: int) -> int:
+        return number + 1
+
+    @toolbox.tool()
+    def with_empty_brackets() -> None: ...
+
+    assert asyncio.run(bare(1)) == called(1) == 2
+    assert [tool.name for tool in toolbox] == ["bare", "other name", "with_empty_brackets"]
+    assert toolbox.get("bare").body is bare
+    found = toolbox.get("other name")
+    assert (found.body, found.priority, found.place) == (called, 3, Place.THREAD)
+    for version in "567":
+        assert toolbox.find(Tool("other name", version)) is found
+    assert toolbox.find(Tool("other name", "4")) is None
+
+
+def test_a_tool_is_looked_up_in_the_version_that_was_added_last() -> None:
+    toolbox = Toolbox()
+    older, newer = make_tool(body, version="1"), make_tool(body, version="2")
+    toolbox.add(older)
+    toolbox.add(newer)
+    assert toolbox.get("body") is newer
+    assert toolbox.find(Tool("body", "1")) is older
+    assert list(toolbox) == [older, newer]
+
+
+def test_versions_that_meet_are_refused_and_the_toolbox_stays_as_it_was() -> None:
+    toolbox = Toolbox()
+    first = make_tool(body, version="2", continues=("1",))
+    toolbox.add(first)
+    with pytest.raises(ConfigurationError, match="tool 'body' is there already in version '1'"):
+        toolbox.add(make_tool(body, version="3", continues=("1",)))
+    assert toolbox.find(Tool("body", "3")) is None
+    assert toolbox.get("body") is first
+
+
+def test_a_tool_that_is_not_there_is_told_with_those_that_are() -> None:
+    toolbox = Toolbox()
+    with pytest.raises(UnknownTool, match="there is no tool 'report': there is none at all"):
+        toolbox.get("report")
+    toolbox.tool(body)
+    toolbox.tool(plain)
+    with pytest.raises(UnknownTool, match="there is no tool 'report': there is body, plain"):
+        toolbox.get("report")
+
+
+def test_arguments_are_checked_against_the_body_without_its_context() -> None:
+    async def report(year: int, *rest: int, task: TaskContext, title: str = "", **more: str) -> None: ...
+
+    async def strict(year: int, task: TaskContext) -> None: ...
+
+    make_tool(report).check_arguments({"year": 1, "anything": "else"})
+    make_tool(strict).check_arguments({"year": 1})
+    for wrong in ({}, {"year": 1, "month": 2}, {"year": 1, "task": None}):
+        with pytest.raises(InvalidValue, match="tool 'strict' can't be called like that"):
+            make_tool(strict).check_arguments(wrong)
+    with pytest.raises(InvalidValue, match="tool 'report' can't be called like that"):
+        make_tool(report).check_arguments({"year": 1, "task": None})
