@@ -75,7 +75,7 @@ class ToyStore:
         with self._opened().transaction() as documents:
             for change in request.wake(documents.live(), now):
                 documents.keep(change)
-            return tuple(documents.keep(change) for change in request.begin(documents.line(), now))
+            return documents.take(request.begin(documents.line(), now))
 
     async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
         return ask.next_moment(self._opened().documents.live(), namespace, tools)

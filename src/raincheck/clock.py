@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -14,6 +15,10 @@ class Clock(Protocol):
 
     def now(self) -> datetime: ...
 
+    def elapsed(self) -> float:
+        """Seconds since some moment, which go on evenly whoever sets the clock, and stand still while the machine sleeps."""
+        ...
+
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Something to await, which returns when so many seconds have passed on this clock since the call."""
         ...
@@ -24,6 +29,9 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def elapsed(self) -> float:
+        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

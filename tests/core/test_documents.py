@@ -7,7 +7,7 @@ import pytest
 from story import CLAIM, LIMITS, START, at, change, new
 
 from raincheck.core.change import Creation
-from raincheck.core.commands import Cancel, Command, Complete, Note, Park, Release
+from raincheck.core.commands import Cancel, Command, Complete, Note, Release, Signal
 from raincheck.core.create import create
 from raincheck.core.document import TaskDocument
 from raincheck.core.documents import Documents
@@ -60,7 +60,7 @@ def test_an_unknown_task_and_somebody_elses_and_an_expired_one_are_not_found_ali
 def test_an_id_is_given_once() -> None:
     documents = Documents()
     assert _add(documents) == _creation().task
-    assert documents == {TaskId("task-1"): TaskDocument.of(_creation())}
+    assert documents == {TaskId("task-1"): TaskDocument.of(_creation()).at_turn(1)}
     with pytest.raises(AlreadyRecorded, match="task 'task-1' already has been created"):
         _add(documents)
 
@@ -134,12 +134,37 @@ def test_the_line_has_the_queued_tasks_in_the_order_of_their_places() -> None:
 def test_a_task_that_comes_back_to_the_queue_gets_a_new_turn_and_one_that_stays_keeps_its_own() -> None:
     documents = Documents()
     tasks = [_add(documents, number) for number in range(1, 4)]
-    assert [documents[task.id].turn for task in tasks] == [0, 1, 2]
-    _do(documents, tasks[1], CLAIM, Park(1, seen=0, until=at(5)))
-    _do(documents, tasks[0], CLAIM, Complete(1, encode("done")))
-    _do(documents, tasks[1], Cancel("alice"))
-    assert documents[tasks[2].id].turn == 2
-    assert documents[_add(documents, 5, owner=Owner.local()).id].turn == 2
+    assert [documents[task.id].turn for task in tasks] == [1, 2, 3]
+    documents.take([change(task, CLAIM) for task in tasks[:2]])
+    _do(documents, tasks[0], Release(1))
+    assert [documents[task.id].turn for task in tasks] == [3, 2, 3]
+    _do(documents, tasks[2], Signal("child", "a child ended"))
+    assert documents[tasks[2].id].turn == 3
+
+
+def test_a_claim_serves_its_lines_and_nothing_else_does() -> None:
+    documents = Documents()
+    tasks = [_add(documents, number, priority=number // 3) for number in range(1, 5)]
+    _do(documents, tasks[1], CLAIM, Complete(1, encode("done")))
+    assert documents.served == {}
+    assert documents.take([change(tasks[number], CLAIM) for number in (3, 0)]) == tuple(
+        change(tasks[number], CLAIM).after for number in (3, 0)
+    )
+    assert documents.served == {("reports", 0): 1, ("reports", 1): 2}
+    documents.take([change(tasks[2], CLAIM)])
+    assert documents.served == {("reports", 0): 1, ("reports", 1): 2}
+    documents.clear()
+    assert documents[_add(documents, 5, priority=1).id].turn == 3
+
+
+def test_a_copy_knows_how_far_lines_are_served_and_goes_on_by_itself() -> None:
+    documents = Documents()
+    tasks = [_add(documents, number) for number in (1, 2)]
+    documents.take([change(tasks[0], CLAIM)])
+    copied = Documents(documents)
+    copied.take([change(tasks[1], CLAIM)])
+    assert (documents.served, copied.served) == ({("reports", 0): 1}, {("reports", 0): 2})
+    assert documents.find(tasks[1].id) == tasks[1]
 
 
 def test_what_has_expired_is_forgettable_unless_its_parent_lives() -> None:

@@ -54,8 +54,8 @@ class RecordingDesk:
     async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
         self._take("finish_step", name, turn, fingerprint.partition(":")[0], result)
 
-    def drop_step(self) -> None:
-        self._take("drop_step")
+    def drop_step(self, name: str, occurrence: int) -> None:
+        self._take("drop_step", name, occurrence)
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
         self._take("ask", kind, name, request)
@@ -82,7 +82,7 @@ class RecordingDesk:
 
     async def child_outcome(self, child_id: str) -> Ended:
         self._take("child_outcome", child_id)
-        return Ended("completed", is_error=False, outcome="of the child")
+        return Ended("completed", is_error=False, outcome="of the child", message=None)
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
         self._take("start_after", tool, arguments, result_as)

@@ -203,7 +203,7 @@ async def test_a_process_that_crashes_says_by_which_signal(isolation: Isolation)
         (b"\0\0\0\2[]", "a message is a JSON object, not list"),
         (pack({"call": encode("__init__"), "id": encode(1), "params": encode({})}), "neither an ending nor a call"),
         (pack({"call": encode("sleep"), "id": encode(1), "params": encode({"seconds": "x"})}), "it takes seconds"),
-        (pack({"call": encode("drop_step"), "id": encode(1), "params": encode({"x": 1})}), "it takes nothing"),
+        (pack({"call": encode("drop_step"), "id": encode(1), "params": encode({"x": 1})}), "it takes name, occurrence"),
         (pack({"raised": encode("an error")}), "an error is not described as one"),
     ],
     ids=["huge", "no json", "nan", "no object", "no call", "a wrong parameter", "too many", "no error"],

@@ -243,6 +243,7 @@ class FrozenSleep:
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
         self.now = clock.now
+        self.elapsed = clock.elapsed
 
     async def sleep(self, seconds: float) -> None:
         if seconds == 30:
@@ -266,7 +267,7 @@ async def test_a_result_is_not_lost_when_the_store_is_away_just_then(
     async with bench.working():
         assert await bench.result_of("work") == "done"
     assert runs == [1]
-    assert "trying again to write" in caplog.text
+    assert "will try again to write" in caplog.text
 
 
 async def test_a_result_whose_receipt_was_lost_is_written_once(bench: Bench) -> None:

@@ -40,7 +40,7 @@ async def test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_not
             async with asyncio.timeout(10):
                 await ignoring.wait()
                 assert await bench.result_of("good") == "still here"
-                while "goes on: it keeps its place until it ends (tool deaf)" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+                while "goes on after its end, and keeps its place until it ends (tool deaf)" not in caplog.text:  # noqa: ASYNC110 - a log has no event
                     await asyncio.sleep(0.01)
             assert (await engine.view(waits.id)).task.phase is Phase.QUEUED
         finally:

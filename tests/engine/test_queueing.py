@@ -271,3 +271,41 @@ async def test_a_task_that_waits_keeps_its_place_if_leaving_it_would_help_nobody
         await engine.answer(asking.id, {"elicit-0": {"action": "accept", "content": {}}})
         assert (await engine.wait(asking.id)).outcome == b"1", "it was not parked"
         may_end.set()
+
+
+async def test_tools_with_bounds_of_their_own_take_their_turns_with_the_others(bench: Bench) -> None:
+    order: list[str] = []
+
+    @bench.toolbox.tool(concurrency=1)
+    async def bound() -> None:
+        order.append("bound")
+
+    @bench.toolbox.tool
+    async def free() -> None:
+        order.append("free")
+
+    async with bench.working(Settings(concurrency=1), works=False) as engine:
+        tasks = [await engine.submit(name) for _ in range(10) for name in ("bound", "free")]
+    async with bench.working(Settings(concurrency=1)) as engine:
+        for task in tasks:
+            await engine.wait(task.id)
+    assert order == ["bound", "free"] * 10
+
+
+async def test_a_tool_with_a_bound_and_a_priority_goes_first_and_no_further(bench: Bench) -> None:
+    order: list[str] = []
+
+    @bench.toolbox.tool(concurrency=2, priority=10)
+    async def urgent() -> None:
+        order.append("urgent")
+
+    @bench.toolbox.tool
+    async def free() -> None:
+        order.append("free")
+
+    async with bench.working(Settings(concurrency=4), works=False) as engine:
+        tasks = [await engine.submit(name) for name in ("free", "urgent") for _ in range(20)]
+    async with bench.working(Settings(concurrency=2)) as engine:
+        for task in tasks:
+            await engine.wait(task.id)
+    assert order == ["urgent"] * 20 + ["free"] * 20

@@ -1,8 +1,10 @@
 """The process dies at every point of every writing method, and what is left is all of what it did, or nothing."""
 
+import asyncio
 import inspect
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,6 +21,7 @@ from raincheck.core.records import Task, TaskId
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import HeldAttempt, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
+from raincheck.stores.sqlite.queries import QUERIES
 from raincheck.testing import CrashPlan, FakeClock, Scene, check_invariants, enumerate_crashes
 from raincheck.testing.invariants import BEGINNING
 from raincheck.testing.scene import EVERYTHING, LEASE
@@ -105,9 +108,14 @@ class World:
         await store.open()
         try:
             await check_invariants(store)
-            return await snapshot(store)
+            return await snapshot(store) | await asyncio.to_thread(self.lines)
         finally:
             await store.close()
+
+    def lines(self) -> Snapshot:
+        """How far the lines have been served, which shows only in what is claimed later."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            return {TaskId("lines"): connection.execute("SELECT * FROM lines").fetchall()}
 
     def change(self, name: str, command: Command) -> Change:
         change = decide(self.tasks[name], command, self.clock.now())
@@ -228,6 +236,20 @@ async def test_a_crash_anywhere_leaves_all_or_nothing(
     assert points[0] == "BEGIN IMMEDIATE"
     assert points[-2:] == ["COMMIT", "after COMMIT"]
     assert len(points) >= 6
+
+
+async def test_a_claim_says_once_how_far_it_served_the_line_however_many_it_takes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    left: list[object] = []
+
+    async def check() -> None:
+        left.append(await asyncio.to_thread(world.lines))
+
+    points = await enumerate_crashes(world.make_store, partial(claims_two, world), check)
+    assert points.count(QUERIES["advance_lines"]) == 1
+    done, *crashed, nothing = left
+    assert crashed == [left[1]] * len(crashed)
+    assert done == nothing != left[1]
 
 
 async def test_what_was_not_acknowledged_may_have_happened_and_what_was_acknowledged_did(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ how it is found; what is done with it stays.
 """
 
 from collections import UserDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from raincheck.core.change import Change, Creation
@@ -15,12 +15,18 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId
-from raincheck.core.turn import Place, enters_queue, next_turn
+from raincheck.core.turn import Line, Place, enters_queue, line_of, next_turn
 from raincheck.errors import AlreadyRecorded, StaleChange, TaskNotFound
 
 
 class Documents(UserDict[TaskId, TaskDocument]):
     """Documents by id, within a transaction: if something is raised, what was done so far is for the caller to drop."""
+
+    def __init__(self, copied: "Documents | None" = None) -> None:
+        super().__init__(copied)
+        # Replaced and never changed, so that a copy can share it.
+        self.served: Mapping[Line, int] = {} if copied is None else copied.served
+        """The turn up to which claims have served each line. It outlives the tasks that had it."""
 
     # What is looked for.
 
@@ -58,7 +64,8 @@ class Documents(UserDict[TaskId, TaskDocument]):
 
     def next_turn(self, new: Task) -> int:
         """The turn of a task that enters the queue."""
-        return next_turn(new, ((document.task, document.turn) for document in self.queued()))
+        queued = ((document.task, document.turn) for document in self.queued())
+        return next_turn(new, queued, self.served.get(line_of(new), 0))
 
     def forgettable(self, now: datetime) -> list[TaskId]:
         """The tasks that can be pruned."""
@@ -90,6 +97,15 @@ class Documents(UserDict[TaskId, TaskDocument]):
         """
         keep_in_family(change, self)
         return change.after
+
+    def take(self, begun: Sequence[Change]) -> tuple[Task, ...]:
+        """Keep the attempts that a claim begins, and remember how far that serves their lines."""
+        served = dict(self.served)
+        for change in begun:
+            document, line = self[self.keep(change).id], line_of(change.after)
+            served[line] = max(served.get(line, 0), document.turn)
+        self.served = served
+        return tuple(change.after for change in begun)
 
     def write(self, change: Change) -> None:
         """Do what the change says, and begin the tasks that it spawns."""

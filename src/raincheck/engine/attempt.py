@@ -16,7 +16,7 @@ import contextvars
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never, cast
+from typing import Any, assert_never, cast
 
 from raincheck.core.commands import Command, Complete, Expire, Release
 from raincheck.core.payload import Json, Payload, decode, encode
@@ -27,7 +27,7 @@ from raincheck.engine.hold import Hold, Stop
 from raincheck.engine.isolated import ProcessBody
 from raincheck.engine.local_desk import LocalDesk
 from raincheck.engine.offspring import Offspring
-from raincheck.engine.outcome import Verdict
+from raincheck.engine.outcome import Verdict, unwrapped
 from raincheck.engine.reports import Reports
 from raincheck.engine.timing import first_of
 from raincheck.engine.tools import Place, TaskTool
@@ -70,18 +70,19 @@ class Attempt:
         finally:
             # From here on, whatever the body left running has nothing more to say.
             self.hold.stop(Stop.LOST)
+            self.hold.over.set()
             for job in beside:
                 job.cancel()
             await asyncio.wait(beside)
-        if ending is None:
+        while running := _running(body):
             logger.warning(
-                "task %s: attempt %d was told to stop, and goes on: it keeps its place until it ends (tool %s)",
+                "task %s: something of attempt %d goes on after its end, and keeps its place until it ends (tool %s)",
                 self.hold.task.id,
                 self.hold.fence,
                 self.tool.name,
             )
-            # Not the future itself: whoever gives up waiting for it would cancel it.
-            await asyncio.wait([body.ended])
+            # Not the futures themselves: whoever gives up waiting for them would cancel them.
+            await asyncio.wait(running)
 
     def _start(self, variables: contextvars.Context) -> Body:
         journal, task = self.hold.journal, self.hold.task
@@ -97,7 +98,7 @@ class Attempt:
             variables=cast("Mapping[str, Json]", _read(journal.variables) or {}),
         )
         start = BODIES[self.tool.place]
-        body = start(self.tool, arguments, facts, self.desk, lambda: self.hold.is_stopped, variables)
+        body = start(self.tool, arguments, facts, self.desk, self.hold.notice, variables)
         if isinstance(body, LoopBody):
             self.desk.patience.main_branch = body.job
         return body
@@ -109,9 +110,12 @@ class Attempt:
         # A process is killed when its grace is over, and then is gone a little later.
         killing = KILLING if self.tool.place is Place.PROCESS else 0.0
         until = loop.time() + self.hold.grace + killing
-        while not body.ended.done() and loop.time() < until:
-            body.ask_to_stop()
-            await asyncio.wait([body.ended], timeout=ASK_AGAIN_AFTER)
+        while self.hold.is_stopped and (running := _running(body)) and loop.time() < until:
+            if body.ended in running:
+                body.ask_to_stop()
+                # A thread can't be told: it learns of it when it asks.
+                self.hold.is_noticed |= self.tool.place is not Place.THREAD
+            await asyncio.wait(running, timeout=ASK_AGAIN_AFTER)
         return body.ended.result() if body.ended.done() else None
 
     async def _time_out(self) -> None:
@@ -141,8 +145,9 @@ class Attempt:
             await self._write(self.verdict.raised(error))
 
     def _command(self, ending: Ending | None) -> Command:
-        # A body that came to its end all the same has ended, whatever it was to be stopped for.
-        if isinstance(ending, Returned):
+        # A body that did not know that it had to stop has come to its end. What one returns that knew is only part of
+        # its work: it was asked to stop, and did.
+        if isinstance(ending, Returned) and not self.hold.is_noticed:
             return self._completed(ending.value)
         why = self.hold.why_stopped
         match why:
@@ -153,7 +158,7 @@ class Attempt:
             case Stop.DEADLINE:
                 return Expire(actor=self.hold.task.id)
             case None:
-                return self._raised(ending)
+                return self._raised(asyncio.CancelledError() if not isinstance(ending, Raised) else ending.error)
             case _:
                 assert_never(why)
 
@@ -162,8 +167,8 @@ class Attempt:
         result = encode(cast("Json", value), what=f"the result of tool {self.tool.name!r}")
         return Complete(self.hold.fence, result, spawned=self.offspring.successor(decode(result)))
 
-    def _raised(self, ending: Raised | None) -> Command:
-        error = asyncio.CancelledError() if ending is None else ending.error
+    def _raised(self, error: BaseException) -> Command:
+        error = unwrapped(error)
         return self.verdict.reported(error) if isinstance(error, ToolError) else self.verdict.raised(error)
 
     async def _write(self, command: Command) -> None:
@@ -172,6 +177,11 @@ class Attempt:
         except (LeaseLost, IllegalTransition):
             # Somebody else was quicker: it was cancelled, or taken back. What they wrote holds.
             logger.info("task %s: attempt %d came too late to write its end", self.hold.task.id, self.hold.fence)
+
+
+def _running(body: Body) -> set[asyncio.Future[Any]]:
+    """What of the body runs."""
+    return {future for future in (body.ended, *body.leftovers) if not future.done()}
 
 
 def _read(payload: Payload | None) -> Json:

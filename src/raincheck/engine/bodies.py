@@ -5,7 +5,7 @@ All look the same to whoever started them: something that will end, and that can
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,7 +39,12 @@ class Body(Protocol):
 
     @property
     def ended(self) -> asyncio.Future[Ending]:
-        """Done when nothing of the body runs any more. Never cancelled, never an exception."""
+        """How it ended. Never cancelled, never an exception."""
+        ...
+
+    @property
+    def leftovers(self) -> Set[asyncio.Future[Any]]:
+        """Threads of its steps that run on, whether or not it has ended."""
         ...
 
     def ask_to_stop(self) -> None:
@@ -62,21 +67,21 @@ class LoopBody:
         context = TaskContext(facts, desk, is_stopped)
         call = _with_context(tool, arguments, context)
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._ending: Ending = Raised(asyncio.CancelledError())
+        self.leftovers: Set[asyncio.Future[Any]] = context.threads.running
         self.job = asyncio.create_task(self._run(tool, call), name=f"body of {facts.id}", context=variables)
-        self.job.add_done_callback(self._end_unbegun)
+        self.job.add_done_callback(self._end)
 
     async def _run(self, tool: TaskTool, call: Mapping[str, Any]) -> None:
         # Whatever it raises ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
         try:
-            ending: Ending = Returned(await tool.body(**call))
+            self._ending = Returned(await tool.body(**call))
         except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
-            ending = Raised(error)
-        self.ended.set_result(ending)
+            self._ending = Raised(error)
 
-    def _end_unbegun(self, job: asyncio.Task[None]) -> None:  # noqa: ARG002 - asyncio passes it
-        """A job that is cancelled before its first step never gets to say how it ended."""
-        if not self.ended.done():
-            self.ended.set_result(Raised(asyncio.CancelledError()))
+    def _end(self, _: object) -> None:
+        """The job is over, perhaps because it was cancelled before its first step."""
+        self.ended.set_result(self._ending)
 
     def ask_to_stop(self) -> None:
         self.job.cancel()
@@ -84,6 +89,8 @@ class LoopBody:
 
 class ThreadBody:
     """A plain function in a thread. It can't be stopped, but its next call to its context does not return."""
+
+    leftovers: Set[asyncio.Future[Any]] = frozenset()
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from raincheck.core.payload import Json, decode, encode
 from raincheck.engine.desk import Desk, Facts
 from raincheck.engine.fingerprint import fingerprint
 from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
-from raincheck.engine.threads import call_in_thread
+from raincheck.engine.threads import StepThreads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,6 +105,8 @@ class TaskContext(TaskIdentity):
         super().__init__(facts, is_stopped)
         self._desk = desk
         self.variables = Variables(facts.variables, desk)
+        self.threads = StepThreads()
+        """Those in which steps run that are plain functions."""
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the work is. Cheap, however often: only now and then it is written, and the last one always."""
@@ -136,11 +138,11 @@ class TaskContext(TaskIdentity):
         if turn.is_recorded:
             return turn.result
         try:
-            result = await _call(fn, args, kwargs)
+            result = await self._call(fn, args, kwargs)
             # What is recorded is what is returned, so that a body can't tell its first attempt from a later one.
             result = decode(encode(result, what=f"the result of step {name!r}"))
         except BaseException:
-            self._desk.drop_step()
+            self._desk.drop_step(name, turn.occurrence)
             raise
         await self._desk.finish_step(name, turn, mark, result)
         return result
@@ -185,9 +187,8 @@ class TaskContext(TaskIdentity):
         """
         return await self._desk.start_after(tool, arguments or {}, result_as)
 
-
-async def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the step returns
-    if inspect.iscoroutinefunction(fn):
-        return await fn(*args, **kwargs)
-    result: Any = await call_in_thread(partial(fn, *args, **kwargs))
-    return await result if inspect.isawaitable(result) else result
+    async def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the step returns
+        if inspect.iscoroutinefunction(fn):
+            return await fn(*args, **kwargs)
+        result: Any = await self.threads.call(partial(fn, *args, **kwargs))
+        return await result if inspect.isawaitable(result) else result

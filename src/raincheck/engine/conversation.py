@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from raincheck.core.payload import encode
 from raincheck.engine.desk import Desk
@@ -30,17 +30,23 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
         BadFrame: the process said something that can't be understood, or did something that it may not.
     """
     answering: dict[int, asyncio.Task[None]] = {}
+    begun: dict[int, tuple[str, int]] = {}
     try:
         while (message := await read_frame(reader)) is not None:
             if not ENDINGS.isdisjoint(message):
                 return message
             if "cancel" in message:
                 _cancel(answering, message["cancel"])
+                # It crossed the answer on the way, so the body does not know that the step is taken to be under way.
+                if message["cancel"] in begun:
+                    desk.drop_step(*begun.pop(message["cancel"]))
                 continue
             call = read_call(message)
             if call.id in answering or len(answering) >= MOST_CALLS:
                 raise BadFrame(f"a call has the number of another, or more than {MOST_CALLS:,} wait for an answer")
-            job = answering[call.id] = asyncio.create_task(_answer(call, desk, writer), name=f"call of {call.name}")
+            job = answering[call.id] = asyncio.create_task(
+                _answer(call, desk, writer, begun), name=f"call of {call.name}"
+            )
             job.add_done_callback(partial(_forget, answering, call.id))
         return None
     finally:
@@ -57,10 +63,13 @@ async def wait_out(*futures: "asyncio.Future[Any]") -> None:
             await asyncio.wait(left)
 
 
-async def _answer(call: DeskCall, desk: Desk, writer: asyncio.StreamWriter) -> None:
+async def _answer(call: DeskCall, desk: Desk, writer: asyncio.StreamWriter, begun: dict[int, tuple[str, int]]) -> None:
     number = encode(call.id)
     try:
-        result = encode(await call.put_to(desk), what=f"the answer to {call.name}")
+        answer = await call.put_to(desk)
+        result = encode(answer, what=f"the answer to {call.name}")
+        if call.name == "begin_step" and isinstance(answer, Mapping) and not answer["is_recorded"]:
+            begun[call.id] = call.arguments[0], cast("int", answer["occurrence"])
         frame = pack({"id": number, "result": result}, what=f"the answer to {call.name}")
     except Exception as error:
         if not isinstance(error, RaincheckError):

@@ -42,11 +42,12 @@ class Ended:
     phase: str
     is_error: bool
     outcome: Json
+    message: str | None
 
     @classmethod
     def of(cls, view: View) -> Self:
         outcome = None if view.outcome is None else decode(view.outcome)
-        return cls(view.task.phase, view.task.is_error, outcome)
+        return cls(view.task.phase, view.task.is_error, outcome, view.task.status_message)
 
 
 class Desk(Protocol):
@@ -64,7 +65,7 @@ class Desk(Protocol):
         """Record the result of a step that was begun."""
         ...
 
-    def drop_step(self) -> None:
+    def drop_step(self, name: str, occurrence: int) -> None:
         """A step that was begun came to nothing. May be called from any thread."""
         ...
 

@@ -55,10 +55,11 @@ class Engine(Calls):
         """
         if self._machinery is not None:
             raise ConfigurationError("this engine runs already: make another one, or stop it first")
-        self._machinery = Machinery(
+        machinery = Machinery(
             self._means, self.namespace, self.toolbox, self._settings, self._wakeups, works=self._works
         )
-        self._machinery.start()
+        machinery.start()
+        self._machinery = machinery
 
     async def stop(self) -> None:
         """Stop in good order: what has not ended within its grace goes back to the queue, for another process."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
+from typing import Any
 
 from raincheck.clock import Clock
 from raincheck.core.commands import Command, Park
@@ -13,14 +15,14 @@ from raincheck.core.decide import decide
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
-from raincheck.errors import AlreadyRecorded, LeaseLost, StaleChange, StoreError, StoreUnavailable, TaskNotFound
+from raincheck.errors import AlreadyRecorded, InvalidValue, LeaseLost, StaleChange, StoreError, TaskNotFound
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import HeldAttempt
 
 logger = logging.getLogger(__name__)
 
-TRIES = 5
-"""How often a write is tried on a store that is out of reach for a moment."""
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries at a write that the store can't do at the moment."""
 
 
 class Stop(Enum):
@@ -50,9 +52,12 @@ class Means:
 class Hold:
     """The one place through which an attempt writes, so that its writes never get in each other's way."""
 
-    def __init__(self, means: Means, journal: Journal, grace: float) -> None:
+    def __init__(
+        self, means: Means, journal: Journal, grace: float, over: asyncio.Event, *, is_coroutine: bool
+    ) -> None:
         self.means = means
         self.grace = grace
+        self.is_coroutine = is_coroutine
         self.task: Task = journal.task
         self.journal = journal
         self.fence = journal.task.fence
@@ -60,12 +65,19 @@ class Hold:
         self.parking: Park | None = None
         self.lasts_until: datetime | None = None
         """When the attempt should long be over, so that its lease is not extended any more."""
+        self.is_noticed = False
+        """Whether the body knows that it has to stop. From then on, what it returns is not its result."""
+        self.lease_until = journal.task.attempt.lease.expires_at if journal.task.attempt else None
+        """How long the lease lasts, as far as this process knows."""
         self.stopped = asyncio.Event()
+        self.over = over
+        """What comes of the attempt is written, or nothing does."""
         self.poked = asyncio.Event()
         """Something may have happened to the task: somebody should `look`."""
         self._heard = asyncio.Event()
         self._scope = Scope.within(journal.task.namespace)
         self._writing = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
 
     @property
     def held(self) -> HeldAttempt:
@@ -86,14 +98,25 @@ class Hold:
         self.parking = Park(self.fence, self.journal.task.signals, until)
         self.stop(Stop.PARK)
 
-    def check_going_on(self) -> None:
-        """Take whoever asks out of the body, if the attempt has to stop."""
-        if self.is_stopped:
+    def notice(self) -> bool:
+        """Whether the attempt has to stop, asked by the body."""
+        self.is_noticed |= self.is_stopped
+        return self.is_stopped
+
+    async def check_going_on(self) -> None:
+        """Take whoever asks out of the body, if the attempt has to stop.
+
+        A coroutine is taken out by the cancelling of its main branch, which takes the others along. Were a branch to
+        end by itself, the main one might go on as if that branch had done its work.
+        """
+        if self.notice():
+            if self.is_coroutine:
+                await self.over.wait()
             raise asyncio.CancelledError
 
-    async def heard(self) -> None:
-        """Wait until there is news for the body: an answer, a child that ended, a pause."""
-        await self._heard.wait()
+    def heard(self) -> Coroutine[Any, Any, object]:
+        """Something to await: news for the body, from now on. An answer, a child that ended, a pause."""
+        return self._heard.wait()
 
     async def write(self, command: Command) -> Task:
         """Do what the command asks, and return the task as it is then.
@@ -110,14 +133,19 @@ class Hold:
 
     async def note(self, command: Command) -> Task:
         """`write`, for a body: one whose attempt does not hold the task any more is taken out of its call."""
-        self.check_going_on()
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidValue("a context belongs to the event loop that its body runs in: don't use it in another")
+        await self.check_going_on()
         try:
             return await self.write(command)
         except LeaseLost:
+            await self.check_going_on()
             raise asyncio.CancelledError from None
 
     async def _write(self, command: Command) -> Task:
         tries = 0
+        # Not given up: what the body has done is not to be lost because the store was away for a while. It ends when
+        # the store is back, or when somebody cancels the waiting.
         while True:
             change = decide(self.task, command, self.means.clock.now(), self.means.limits)
             if change is None:
@@ -133,12 +161,12 @@ class Hold:
                 # An earlier try was kept after all, and only its receipt was lost: nobody else writes for this attempt.
                 self.task = await self._load()
                 return self.task
-            except StoreUnavailable as error:
+            except StoreError as error:
                 tries += 1
-                if tries == TRIES:
-                    raise
-                logger.warning("task %s: trying again to write, since %s", self.task.id, error)
-                await self.means.clock.sleep(0.1 * 2**tries)
+                logger.warning("task %s: will try again to write, since %s", self.task.id, error)
+                await self.means.clock.sleep(min(0.1 * 2**tries, LONGEST_PAUSE))
+                if self.why_stopped is Stop.LOST:
+                    raise LeaseLost(self.task.id, self.fence) from error
             else:
                 self.task = change.after
                 return self.task

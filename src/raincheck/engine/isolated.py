@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -59,6 +59,8 @@ class ProcessBody:
 
     What it started goes with it when it ends, however it ends, unless that has made itself a process group.
     """
+
+    leftovers: Set[asyncio.Future[Any]] = frozenset()
 
     def __init__(
         self,

@@ -59,6 +59,9 @@ class Keeper:
         lost = await store.extend_leases(held, until=until) if held else frozenset[TaskId]()
         # Only now: one that the store refused is late, and whoever is next to look at the leases should try again.
         self._extended_at = now
+        for hold in self._holds():
+            if hold.held in held and hold.task.id not in lost:
+                hold.lease_until = until
         return lost
 
     def _drop(self, lost: frozenset[TaskId]) -> None:
@@ -96,10 +99,10 @@ class Keeper:
         if not self._has_answered and not self._has_warned:
             running = ", ".join(f"{hold.task.id} ({hold.task.tool.name})" for hold in self._holds())
             logger.warning(
-                "the event loop has not answered for %.1f s: one of the bodies blocks it (%s). "
-                'Make it a plain function, or give it isolation="process"',
+                "the event loop has not answered for %.1f s: something blocks it. What runs: %s. "
+                'Make a body that blocks a plain function, or give it isolation="process"',
                 self._lease / 3,
-                running or "none of ours",
+                running or "no task",
             )
         self._has_warned = not self._has_answered
         self._has_answered = False

@@ -37,7 +37,7 @@ class LocalDesk:
         self._counting = asyncio.Lock()
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
-        self._hold.check_going_on()
+        await self._hold.check_going_on()
         # What an earlier attempt has said already is not said again.
         if not self._checkpoints.is_replaying:
             self._reports.take(done, total, message)
@@ -50,17 +50,17 @@ class LocalDesk:
         step = self._checkpoints.find_step(name, occurrence, fingerprint)
         if step is not None:
             return StepTurn(occurrence, is_recorded=True, result=decode(step.result))
-        self.patience.begin_work()
+        self.patience.begin_work(name, occurrence)
         return StepTurn(occurrence)
 
     async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
         try:
             await self._record(name, turn.occurrence, fingerprint, result)
         finally:
-            self.patience.end_work()
+            self.patience.end_work(name, turn.occurrence)
 
-    def drop_step(self) -> None:
-        self._loop.call_soon_threadsafe(self.patience.end_work)
+    def drop_step(self, name: str, occurrence: int) -> None:
+        self._loop.call_soon_threadsafe(self.patience.end_work, name, occurrence)
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
         await self.patience.checkpoint()
@@ -75,11 +75,13 @@ class LocalDesk:
         await self.patience.checkpoint()
         if not 0 <= seconds <= LONGEST_SLEEP.total_seconds():
             raise InvalidValue(f"a task can sleep from 0 to {LONGEST_SLEEP.total_seconds():.0f} seconds, not {seconds}")
-        mark, occurrence = fingerprint("sleep", seconds), self._checkpoints.take("sleep")
-        step = self._checkpoints.find_step("sleep", occurrence, mark)
+        # By what it is asked for with, so that branches that sleep side by side find each their own.
+        name, mark = f"sleep {seconds:g}", fingerprint("sleep", seconds)
+        occurrence = self._checkpoints.take(name)
+        step = self._checkpoints.find_step(name, occurrence, mark)
         if step is None:
             until = self._now() + timedelta(seconds=seconds)
-            await self._record("sleep", occurrence, mark, until.isoformat())
+            await self._record(name, occurrence, mark, until.isoformat())
         else:
             until = datetime.fromisoformat(str(decode(step.result)))
         await self.patience.wait_for(lambda: None, until)
@@ -100,7 +102,9 @@ class LocalDesk:
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
         await self.patience.checkpoint()
-        name, mark = f"spawn {tool}", fingerprint("spawn", tool, arguments)
+        mark = fingerprint("spawn", tool, arguments)
+        # Likewise.
+        name = f"spawn {tool} {mark[-8:]}"
         occurrence = self._checkpoints.take(name)
         step = self._checkpoints.find_step(name, occurrence, mark)
         if step is not None:

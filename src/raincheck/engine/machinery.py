@@ -39,7 +39,7 @@ class Machinery:
         self._room = Room()
         self._runner = Runner(means, toolbox, settings, self._room)
         self._keeper = Keeper(means, settings.lease, lambda: self._runner.holds)
-        self._sweeper = Sweeper(means, settings, self._keeper)
+        self._sweeper = Sweeper(means, settings, self._keeper, self._runner)
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._worker = Worker(means, namespace, holder, toolbox, self._runner, settings, self._room)
         self._hurry = asyncio.Event()
@@ -48,13 +48,12 @@ class Machinery:
         self._working: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        # The feed first: what happens from here on is heard of, whatever the loops have read before.
-        feed = self._listening.enter_context(self._means.store.listen())
         self._listening.enter_context(self._wakeups.hearing(self._hear))
         self._keeper.start()
         clock = self._means.clock
+        # Listening first: what happens from here on is heard of, whatever the other loops have read before.
         self._jobs = [
-            asyncio.create_task(self._wakeups.run(feed), name="raincheck wakeups"),
+            asyncio.create_task(repeat("listening", self._listen, clock), name="raincheck wakeups"),
             asyncio.create_task(repeat("sweeping", self._sweeper.tidy_up, clock), name="raincheck sweeper"),
         ]
         if self._works:
@@ -78,13 +77,18 @@ class Machinery:
         await first_of(self._all_ended(), asyncio.sleep(self._settings.grace), self._hurry.wait())
         patience = max((hold.grace for hold in self._runner.holds), default=0.0) + UNWIND
         self._runner.stop_all(Stop.RELEASE)
-        await first_of(self._all_ended(), asyncio.sleep(patience))
+        # A body that does not stop may go on: once it is handed back, it has nothing more to say.
+        await first_of(self._runner.settled(), asyncio.sleep(patience))
         ending = (*self._jobs, *self._worker.running)
         for job in ending:
             job.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
         await self._keeper.stop()
         self._listening.close()
+
+    async def _listen(self) -> None:
+        with self._means.store.listen() as feed:
+            await self._wakeups.run(feed)
 
     async def _all_ended(self) -> None:
         while running := self._worker.running:

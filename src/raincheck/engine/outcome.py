@@ -7,7 +7,9 @@ the log and the history have the whole of it.
 import logging
 import secrets
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from raincheck.core.commands import Complete, Fail
 from raincheck.core.payload import Json, encode
@@ -80,7 +82,26 @@ class Verdict:
         return self.task.retry.on_interrupt is OnInterrupt.RETRY
 
 
+def unwrapped(error: BaseException) -> BaseException:
+    """What a group of errors is about, if that is one thing: branches of a body raise groups."""
+    if isinstance(error, BaseExceptionGroup):
+        leaves = list(_leaves(cast("BaseExceptionGroup[BaseException]", error)))
+        if len(leaves) == 1 or all(isinstance(leaf, ToolError) for leaf in leaves):
+            return leaves[0]
+    return cast("BaseException", error)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(cast("BaseExceptionGroup[BaseException]", error))
+        else:
+            yield error
+
+
 def _is_among(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_among(leaf, types) for leaf in _leaves(cast("BaseExceptionGroup[BaseException]", error)))
     if isinstance(error, IsolatedError):
         return any(error.is_a(one) for one in types)
     return isinstance(error, types)

@@ -9,7 +9,7 @@ begun again when the task goes on.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from raincheck.engine.hold import Hold
@@ -18,8 +18,11 @@ from raincheck.engine.timing import first_of
 
 T = TypeVar("T")
 
-MOMENT = timedelta(milliseconds=50)
-"""How long nothing must have happened if somebody else needs the place."""
+MOMENT = 0.05
+"""Seconds in which nothing must have happened if somebody else needs the place."""
+
+TICK = 0.001
+"""Seconds in which another branch gets its turn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,22 +42,22 @@ class Patience:
     def __init__(self, hold: Hold, seconds: float, room: Room) -> None:
         self._hold = hold
         self._clock = hold.means.clock
-        self._longest = timedelta(seconds=seconds)
+        self._longest = seconds
         self._room = room
         self._tool = hold.task.tool.name
         self._needed = room.needed(self._tool)
-        self._under_way = 0
-        self._last_active = self._clock.now()
+        self._under_way: set[tuple[str, int]] = set()
+        self._last_active = self._clock.elapsed()
         self._waits: list[_Wait] = []
         self.main_branch: asyncio.Task[None] | None = None
-        """The body's own job, if it has one: when that waits, there are no others. Without, the body has one branch."""
+        """The body's own job, if it is one: when that waits, there are no other branches."""
 
-    def begin_work(self) -> None:
+    def begin_work(self, name: str, occurrence: int) -> None:
         """A step is under way: the attempt does not park."""
-        self._under_way += 1
+        self._under_way.add((name, occurrence))
 
-    def end_work(self) -> None:
-        self._under_way -= 1
+    def end_work(self, name: str, occurrence: int) -> None:
+        self._under_way.discard((name, occurrence))
         self._touch()
 
     async def checkpoint(self) -> None:
@@ -65,15 +68,16 @@ class Patience:
     async def wait_for(self, find: Callable[[], T | None], until: datetime | None = None) -> T | None:
         """Wait until something is found, or until a moment. What was found, or None."""
         self._touch()
-        is_alone = self.main_branch in (None, asyncio.current_task())
+        is_alone = self.main_branch is asyncio.current_task()
         wait = _Wait(find, until)
         self._waits.append(wait)
         try:
             while not wait.is_over(self._clock.now()):
                 await self._stop_if_due()
                 left = self._left(is_alone=is_alone)
-                if left <= timedelta(0):
-                    self._park()
+                if left <= 0:
+                    await self._park()
+                    continue
                 with self._room.wait_in(self._tool):
                     await self._pass_time(until, left)
         finally:
@@ -82,40 +86,45 @@ class Patience:
         return find()
 
     def _touch(self) -> None:
-        self._last_active = self._clock.now()
+        self._last_active = self._clock.elapsed()
 
     async def _stop_if_due(self) -> None:
-        self._hold.check_going_on()
+        await self._hold.check_going_on()
+        if self._hold.lease_until is not None and self._hold.lease_until <= self._clock.now():
+            # This process may have been asleep, and somebody else may have the task.
+            await self._hold.look()
+            await self._hold.check_going_on()
         if self._hold.task.pausing:
             # Somebody may have resumed it, and then it just goes on.
             await self._hold.look()
             if self._hold.task.pausing:
                 # A task that is to be paused is paused when its attempt parks. If it is resumed first, it is due.
                 self._hold.park(self._clock.now())
-            self._hold.check_going_on()
+            await self._hold.check_going_on()
 
-    def _left(self, *, is_alone: bool) -> timedelta:
-        """How long until the attempt has been idle for long enough to park, as far as one can see."""
+    def _left(self, *, is_alone: bool) -> float:
+        """How many seconds until the attempt has been idle for long enough to park, as far as one can see."""
         if self._under_way:
             return MOMENT if self._needed.is_set() else max(self._longest, MOMENT)
         enough = self._longest
         if self._needed.is_set():
-            enough = timedelta(0) if is_alone else MOMENT
-        return self._last_active + enough - self._clock.now()
+            enough = 0.0 if is_alone else MOMENT
+        return self._last_active + enough - self._clock.elapsed()
 
-    def _park(self) -> None:
+    async def _park(self) -> None:
         now = self._clock.now()
         if any(wait.is_over(now) for wait in self._waits):
             # Another branch is about to go on, and just has not had its turn.
+            await asyncio.sleep(TICK)
             return
         # Taken now: what the body waits for may come while it unwinds, and then nobody is there to see it.
         self._hold.park(min((wait.until for wait in self._waits if wait.until is not None), default=None))
-        self._hold.check_going_on()
+        await self._hold.check_going_on()
 
-    async def _pass_time(self, until: datetime | None, left: timedelta) -> None:
+    async def _pass_time(self, until: datetime | None, left: float) -> None:
         if until is not None:
-            left = min(left, until - self._clock.now())
-        events = [self._hold.heard(), self._hold.stopped.wait(), self._clock.sleep(left.total_seconds())]
+            left = min(left, (until - self._clock.now()).total_seconds())
+        events = [self._hold.heard(), self._hold.stopped.wait(), self._clock.sleep(left)]
         if not self._needed.is_set():
             events.append(self._needed.wait())
         await first_of(*events)

@@ -21,7 +21,7 @@ CALLS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "report": {"done": _NUMBER, "total": _NUMBER, "message": (str, NoneType)},
     "begin_step": {"name": (str,), "fingerprint": (str,)},
     "finish_step": {"name": (str,), "turn": (dict,), "fingerprint": (str,), "result": _ANYTHING},
-    "drop_step": {},
+    "drop_step": {"name": (str,), "occurrence": (int,)},
     "ask": {"kind": (str,), "name": (str,), "request": _ANYTHING},
     "sleep": {"seconds": (int, float)},
     "set_variables": {"variables": (dict,)},
@@ -107,15 +107,16 @@ class RemoteDesk:
     async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
         await self._ask("finish_step", name=name, turn=fields_of(turn), fingerprint=fingerprint, result=result)
 
-    def drop_step(self) -> None:
+    def drop_step(self, name: str, occurrence: int) -> None:
         # Never sent by the thread of a plain function, which a signal may take out of the middle of a frame; and in
         # turn with the other calls, so at once if this is the loop that sends them.
         if self._loop is None:
             return
+        params: dict[str, Json] = {"name": name, "occurrence": occurrence}
         if _runs_here(self._loop):
-            self._post("drop_step", {})
+            self._post("drop_step", params)
         else:
-            self._loop.call_soon_threadsafe(lambda: self._post("drop_step", {}))
+            self._loop.call_soon_threadsafe(lambda: self._post("drop_step", params))
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
         return await self._ask("ask", kind=kind, name=name, request=request)

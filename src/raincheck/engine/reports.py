@@ -30,8 +30,7 @@ class Reports:
             if not self._has_warned:
                 logger.warning("task %s: a progress report was left out: %s", self._hold.task.id, error)
             self._has_warned = True
-        if message is not None:
-            self._message = str(message)
+        self._message = self._message if message is None else message
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_now_and_then())
 

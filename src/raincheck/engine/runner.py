@@ -4,6 +4,7 @@ Whoever dispatches (the worker of this package, or a queue on another machine) b
 task's fence, and hands the task over. The runner knows nothing of who that was.
 """
 
+import asyncio
 import contextvars
 import logging
 import secrets
@@ -17,7 +18,7 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import Task
 from raincheck.engine.attempt import Attempt
 from raincheck.engine.checkpoints import Checkpoints
-from raincheck.engine.hold import TRIES, Hold, Means, Stop
+from raincheck.engine.hold import LONGEST_PAUSE, Hold, Means, Stop
 from raincheck.engine.local_desk import LocalDesk
 from raincheck.engine.offspring import Offspring
 from raincheck.engine.outcome import TRACEBACK_LIMIT, Verdict
@@ -26,7 +27,7 @@ from raincheck.engine.reports import Reports
 from raincheck.engine.room import Room
 from raincheck.engine.settings import Settings
 from raincheck.engine.toolbox import Toolbox
-from raincheck.engine.tools import TaskTool
+from raincheck.engine.tools import Place, TaskTool
 from raincheck.errors import LeaseLost, StoreUnavailable, TaskNotFound, UnknownTool
 from raincheck.stores.feed import ANYTHING, Hint
 
@@ -54,6 +55,7 @@ class Runner:
         # As they are where the engine is made. Each attempt gets a copy, so that none sees what another set.
         self._variables = contextvars.copy_context()
         self._is_stopping = False
+        self._unsettled: set[asyncio.Event] = set()
         self.holds: tuple[Hold, ...] = ()
         """The attempts that run now. Replaced and never changed, so that another thread can look at it."""
 
@@ -67,20 +69,40 @@ class Runner:
         tool = self._toolbox.find(task.tool)
         if tool is None:
             raise UnknownTool(task.tool.name, (one.name for one in self._toolbox))
+        over = asyncio.Event()
+        self._unsettled.add(over)
+        try:
+            hold = await self._take(task, tool, over)
+            if hold is not None:
+                await self._run(hold, tool)
+        finally:
+            over.set()
+            self._unsettled.discard(over)
+
+    async def settled(self) -> None:
+        """Wait until what came of every attempt is written. Something of a body may still run then."""
+        for over in tuple(self._unsettled):
+            await over.wait()
+
+    async def _take(self, task: Task, tool: TaskTool, over: asyncio.Event) -> Hold | None:
+        """The attempt in hand; None if it is not to be run any more."""
         try:
             journal = await self._journal(task)
         except TaskNotFound:
-            return
-        hold = Hold(self._means, journal, tool.grace)
+            return None
+        if journal.task.attempt is None or journal.task.fence != task.fence:
+            return None
+        hold = Hold(self._means, journal, tool.grace, over, is_coroutine=tool.place is Place.LOOP)
         if tool.attempt_timeout is not None:
             hold.lasts_until = self._means.clock.now() + timedelta(seconds=tool.attempt_timeout + tool.grace)
-        if hold.task.attempt is None or hold.fence != task.fence:
-            return
         if self._is_stopping:
             # Nothing of it has begun, so nothing is cut off: it is due again at once, whatever its tool says.
             with suppress(LeaseLost):
                 await hold.write(Park(hold.fence, hold.task.signals, self._means.clock.now()))
-            return
+            return None
+        return hold
+
+    async def _run(self, hold: Hold, tool: TaskTool) -> None:
         self.holds = (*self.holds, hold)
         try:
             await self._attempt(hold, tool).run(self._variables.copy())
@@ -96,10 +118,8 @@ class Runner:
                 return await self._means.store.journal(task.id, scope, now=self._means.clock.now())
             except StoreUnavailable as error:
                 tries += 1
-                if tries == TRIES:
-                    raise
-                logger.warning("task %s: trying again to read its journal, since %s", task.id, error)
-                await self._means.clock.sleep(0.1 * 2**tries)
+                logger.warning("task %s: will try again to read its journal, since %s", task.id, error)
+                await self._means.clock.sleep(min(0.1 * 2**tries, LONGEST_PAUSE))
 
     def poke(self, hint: Hint) -> None:
         """Have the attempts look whose tasks may have changed."""

@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 
 from raincheck.engine.hold import Means
 from raincheck.engine.keeper import Keeper
+from raincheck.engine.runner import Runner
 from raincheck.engine.settings import Settings
 from raincheck.stores.apply import sweep
+from raincheck.stores.feed import ANYTHING
 
 logger = logging.getLogger(__name__)
 
@@ -17,25 +19,43 @@ BATCH = 100
 class Sweeper:
     """Every engine sweeps for all: it does not matter whose process died."""
 
-    def __init__(self, means: Means, settings: Settings, keeper: Keeper) -> None:
+    def __init__(self, means: Means, settings: Settings, keeper: Keeper, runner: Runner) -> None:
         self._means = means
         self._keeper = keeper
+        self._runner = runner
+        self._lease = settings.lease
         # So often that what a dead process held is gone on with about when its lease ends. It is a small read.
         self._every = min(settings.lease / 10, settings.look_every)
         self._prune_every = timedelta(seconds=settings.prune_every)
         self._pruned_at: datetime | None = None
+        self._seen = means.clock.now(), means.clock.elapsed()
+        self._trusts_after = means.clock.elapsed()
 
     async def tidy_up(self) -> None:
         """One round, and the wait until the next."""
         # First our own leases: if the whole machine was asleep, we should not take our own work for dead.
         await self._keeper.catch_up()
-        await self._sweep()
+        # A hint may have been lost, so each attempt looks for itself now and then.
+        self._runner.poke(ANYTHING)
+        if self._trusts_clock():
+            await self._sweep()
         now = self._means.clock.now()
         # Also when the clock was set back, so that it does not wait for a time that has been.
         if self._pruned_at is None or not self._pruned_at <= now < self._pruned_at + self._prune_every:
             self._pruned_at = now
             await self._prune(now)
         await self._means.clock.sleep(self._every)
+
+    def _trusts_clock(self) -> bool:
+        """Not for the time of a lease after the clock jumped: the others on this machine must get to extend theirs."""
+        now, elapsed = self._means.clock.now(), self._means.clock.elapsed()
+        before, elapsed_before = self._seen
+        self._seen = now, elapsed
+        jump = (now - before).total_seconds() - (elapsed - elapsed_before)
+        if jump > self._lease / 3:
+            logger.warning("the clock jumped ahead by %.0f s: nothing is taken back for %.0f s", jump, self._lease)
+            self._trusts_after = elapsed + self._lease
+        return elapsed >= self._trusts_after
 
     async def _sweep(self) -> None:
         while swept := await sweep(self._means.store, now=self._means.clock.now(), limit=BATCH):

@@ -113,7 +113,7 @@ class SyncTaskContext(TaskIdentity):
         try:
             result = decode(encode(fn(*args, **kwargs), what=f"the result of step {name!r}"))  # type: ignore[arg-type] # encode refuses what is not JSON
         except BaseException:
-            self._desk.drop_step()
+            self._desk.drop_step(name, turn.occurrence)
             raise
         self._wait(self._desk.finish_step(name, turn, mark, result))
         return result  # type: ignore[return-value] # likewise

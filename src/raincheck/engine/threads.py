@@ -8,9 +8,12 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+MOST_STEPS = 32
+"""How many steps of one body may run in threads at once. The others wait."""
 
 
 def start_in_thread(fn: Callable[[], T], *, name: str = "raincheck-body") -> asyncio.Future[T]:
@@ -34,9 +37,25 @@ def start_in_thread(fn: Callable[[], T], *, name: str = "raincheck-body") -> asy
     return future
 
 
-async def call_in_thread(fn: Callable[[], T]) -> T:
-    """Call it in a new thread, and wait for what it returns."""
-    return await start_in_thread(fn, name="raincheck-step")
+class StepThreads:
+    """The threads of one body's steps: not too many at once, and each known until it ends."""
+
+    def __init__(self) -> None:
+        self.running: set[asyncio.Future[Any]] = set()
+        self._room = asyncio.Semaphore(MOST_STEPS)
+
+    async def call(self, fn: Callable[[], T]) -> T:
+        """Call it in a new thread, and wait for what it returns."""
+        await self._room.acquire()
+        future = start_in_thread(fn, name="raincheck-step")
+        self.running.add(future)
+        future.add_done_callback(self._end)
+        # Shielded, since a thread that nobody waits for any more goes on all the same.
+        return await asyncio.shield(future)
+
+    def _end(self, future: "asyncio.Future[Any]") -> None:
+        self.running.discard(future)
+        self._room.release()
 
 
 def _tell(loop: asyncio.AbstractEventLoop, *args: object) -> None:

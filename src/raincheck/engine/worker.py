@@ -50,7 +50,6 @@ class Worker:
         self._settings = settings
         self._room = room
         self._running: dict[asyncio.Task[None], Task] = {}
-        self._rounds = 0
         self._is_stopping = False
 
     @property
@@ -74,42 +73,46 @@ class Worker:
             await self._rest(due_at)
 
     async def _claim_all(self) -> datetime | None:
-        """Claim for each pool. None if something was claimed, so that there may be more; else when to look again."""
+        """Claim what there is room for. None if something was claimed, so that there may be more; else when to look."""
         now = self._means.clock.now()
         due_at = now + timedelta(seconds=self._settings.look_every)
-        has_claimed = False
+        can_run: list[tuple[_Pool, int]] = []
         asked: set[str] = set()
         for pool in self._pools():
             room = self._room_for(pool)
             in_the_way = self._waiting_in_the_way_of(pool)
-            if self._is_stopping or not (room or in_the_way):
+            if not (room or in_the_way):
                 continue
             next_due = await self._means.store.next_due(self._namespace, pool.tools)
             if next_due is None or next_due > now:
                 due_at = min(due_at, next_due or due_at)
             elif room:
-                has_claimed |= await self._claim(pool, room)
+                can_run.append((pool, room))
             else:
                 asked |= in_the_way
-        if not self._is_stopping:
-            self._room.ask_for_places(asked)
-        return None if has_claimed else due_at
+        if self._is_stopping:
+            return due_at
+        self._room.ask_for_places(asked)
+        return None if can_run and await self._claim(can_run) else due_at
 
-    def _waiting_in_the_way_of(self, pool: _Pool) -> set[str]:
-        """The tools whose attempts only wait, and would make room for the pool if they did that elsewhere."""
-        waiting = {tool for tool, count in self._room.waiting.items() if count}
-        is_full = len(self._running) >= self._settings.concurrency
-        return waiting if is_full else waiting & {tool.name for tool in pool.tools}
-
-    async def _claim(self, pool: _Pool, room: int) -> bool:
+    async def _claim(self, can_run: list[tuple[_Pool, int]]) -> bool:
+        # For all of them at once, so that the store decides whose turn it is; and no more than fit into any of them.
+        tools = frozenset[Tool]().union(*(pool.tools for pool, _ in can_run))
+        limit = min(room for _, room in can_run)
         lease = timedelta(seconds=self._settings.lease)
-        request = ClaimRequest(self._namespace, pool.tools, self._holder, lease, room)
+        request = ClaimRequest(self._namespace, tools, self._holder, lease, limit)
         claimed = await self._means.store.claim(request, now=self._means.clock.now())
         for task in claimed:
             job = asyncio.create_task(self._run(task), name=f"attempt on {task.id}")
             self._running[job] = task
             job.add_done_callback(self._forget)
         return bool(claimed)
+
+    def _waiting_in_the_way_of(self, pool: _Pool) -> set[str]:
+        """The tools whose attempts only wait, and would make room for the pool if they did that elsewhere."""
+        waiting = {tool for tool, count in self._room.waiting.items() if count}
+        is_full = len(self._running) >= self._settings.concurrency
+        return waiting if is_full else waiting & {tool.name for tool in pool.tools}
 
     async def _run(self, task: Task) -> None:
         try:
@@ -127,14 +130,11 @@ class Worker:
         await first_of(self._room.changed.wait(), self._means.clock.sleep(seconds))
 
     def _pools(self) -> Iterator[_Pool]:
-        """Tools with a bound of their own one by one, all others together; each time another one first."""
+        """Tools with a bound of their own one by one, all others together."""
         shared = frozenset(tool for one in self._toolbox if one.concurrency is None for tool in one.runs)
-        pools = [_Pool(one.runs, one.concurrency) for one in self._toolbox if one.concurrency is not None]
         if shared:
-            pools.append(_Pool(shared, None))
-        self._rounds += 1
-        first = self._rounds % len(pools) if pools else 0
-        yield from (*pools[first:], *pools[:first])
+            yield _Pool(shared, None)
+        yield from (_Pool(one.runs, one.concurrency) for one in self._toolbox if one.concurrency is not None)
 
     def _room_for(self, pool: _Pool) -> int:
         room = self._settings.concurrency - len(self._running)

@@ -77,7 +77,8 @@ class Store(Protocol):
         """Another handle on the same data, not opened yet, for another event loop in this process.
 
         A heartbeat in a thread of its own uses one, so that a body that blocks the event loop keeps its lease. Where
-        `capabilities.shared` is false it is `StoreUnavailable`.
+        `capabilities.shared` is false it is `StoreUnavailable`, and so is opening a twin of data that is gone by then:
+        it neither makes nor migrates any.
         """
         ...
 
@@ -130,6 +131,7 @@ class Store(Protocol):
         They are taken by higher priority, then by turn (`core.turn`: owners take turns, so that one who has
         thousands queued does not hold up another), then by who was created first, then by id. Two claims never get
         the same task: one that comes second finds fewer, or none, without an error.
+        It also remembers up to which turn it served each line. Nothing else does that, and nothing takes it back.
         """
         ...
 

@@ -14,10 +14,14 @@ class FakeClock:
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
+        self._elapsed = 0.0
         self._sleepers: dict[asyncio.Future[None], datetime] = {}
 
     def now(self) -> datetime:
         return self._now
+
+    def elapsed(self) -> float:
+        return self._elapsed
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Something to await, which returns when the clock has been moved by so many seconds since the call."""
@@ -35,10 +39,12 @@ class FakeClock:
             self._sleepers.pop(woken, None)
 
     def advance(self, seconds: float) -> datetime:
-        """Move by so many seconds, and return the time then."""
+        """Let so many seconds pass, and return the time then."""
+        self._elapsed += seconds
         return self.jump_to(self._now + timedelta(seconds=seconds))
 
     def jump_to(self, moment: datetime) -> datetime:
+        """Set it to a moment, as somebody might set a real clock, or as it is when a machine wakes up."""
         self._now = moment
         for woken, until in self._sleepers.items():
             if until <= moment and not woken.done():

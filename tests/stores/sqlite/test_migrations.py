@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from raincheck.core.owner import Owner
 from raincheck.core.records import TaskId
 from raincheck.errors import SchemaMismatch
 from raincheck.stores.memory import MemoryStore
@@ -36,7 +37,7 @@ def opened(path: Path) -> sqlite3.Connection:
 
 def test_all_migrations_together_make_the_schema(tmp_path: Path) -> None:
     prepare_file(tmp_path / "tasks.db", connect, 5, shipped_migrations())
-    wanted = connect(":memory:", 5)
+    wanted = sqlite3.connect(":memory:")
     for statement in split_statements((files("raincheck.stores.sqlite") / "schema.sql").read_text()):
         wanted.execute(statement)
     assert schema_of(opened(tmp_path / "tasks.db")) == schema_of(wanted)
@@ -79,10 +80,11 @@ async def test_tasks_that_were_queued_before_there_were_turns_take_turns(tmp_pat
     store = SqliteStore(path)
     await store.open()
     scene = Scene(store, scene.clock)
-    late = await scene.create(id=TaskId("task-9999"), owner=BOB)
+    late = await scene.create(id=TaskId("task-9998"), owner=BOB)
+    newcomer = await scene.create(id=TaskId("task-9999"), owner=Owner.local())
     one, two, three, bob = (creation.task.id for creation in creations)
-    claimed = [(await scene.claim())[0].id for _ in range(6)]
-    assert claimed == [one, bob, two, late.id, three, low.task.id]
+    claimed = [(await scene.claim())[0].id for _ in range(7)]
+    assert claimed == [one, bob, newcomer.id, two, late.id, three, low.task.id]
     scene.clock.advance(5)
     assert [task.id for task in await scene.claim()] == [parked.task.id]
     await check_invariants(store)

@@ -17,6 +17,10 @@ PACKAGE = Path(queries.__file__).parent
 ALLOWED = {
     "count_live": {"SCAN tasks USING INDEX tasks_live", "USE TEMP B-TREE FOR GROUP BY"},
     "count_owner_live": {"SCAN (subquery-1)"},
+    # One row: how far the line has been served.
+    "next_turn": {"SCAN line"},
+    # No more than a claim takes.
+    "advance_lines": {"USE TEMP B-TREE FOR GROUP BY"},
     # What belongs to one task is sorted by the order of its recording.
     "all_steps": {"USE TEMP B-TREE FOR ORDER BY"},
     "all_inputs": {"USE TEMP B-TREE FOR ORDER BY"},

@@ -1,20 +1,15 @@
 """What the memory store holds: the documents with a few indexes, and a way back from a write that failed."""
 
+from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
-from itertools import chain
-from typing import TypeAlias
 
 from raincheck.core.document import TaskDocument
 from raincheck.core.documents import Documents
 from raincheck.core.lifecycle import Phase
-from raincheck.core.owner import Owner
 from raincheck.core.records import Task, TaskId
 from raincheck.core.turn import kind_of, line_of, turn_after
-
-_Line: TypeAlias = defaultdict[tuple[Owner, bool], dict[TaskId, int]]
-"""The turns of the queued tasks of one namespace and priority, by kind."""
 
 
 class IndexedDocuments(Documents):
@@ -25,16 +20,18 @@ class IndexedDocuments(Documents):
         self._live: dict[TaskId, TaskDocument] = {}
         self._queued: dict[TaskId, TaskDocument] = {}
         self._live_children: defaultdict[TaskId, dict[TaskId, TaskDocument]] = defaultdict(dict)
-        self._turns: defaultdict[tuple[str, int], _Line] = defaultdict(lambda: defaultdict(dict))
+        self._turns: defaultdict[Hashable, list[int]] = defaultdict(list)
+        """The turns of the queued tasks, sorted: those of each kind in a line, and those of each tool."""
         self._before: dict[TaskId, TaskDocument | None] = {}
 
     @contextmanager
     def transaction(self) -> Generator[Mapping[TaskId, TaskDocument | None]]:
         """What is written in it counts whole or not at all. Gives what it has changed so far, as it was before."""
-        self._before = {}
+        self._before, served = {}, self.served
         try:
             yield self._before
         except BaseException:
+            self.served = served
             for task_id, document in self._before.items():
                 self._put(task_id, document)
             raise
@@ -50,9 +47,9 @@ class IndexedDocuments(Documents):
         return [document.task for document in children.values()]
 
     def next_turn(self, new: Task) -> int:
-        line = self._turns[line_of(new)]
-        same_kind = line[kind_of(new)].values()
-        return turn_after(chain.from_iterable(turns.values() for turns in line.values()), same_kind)
+        served = self.served.get(line_of(new), 0)
+        same_kind, same_tool = (self._turns.get(group, ()) for group in _groups_of(new))
+        return turn_after(same_kind[-1] if same_kind else 0, same_tool[0] if same_tool else served, served)
 
     def __setitem__(self, task_id: TaskId, document: TaskDocument) -> None:
         self._before.setdefault(task_id, self.data.get(task_id))
@@ -65,7 +62,7 @@ class IndexedDocuments(Documents):
     def _put(self, task_id: TaskId, document: TaskDocument | None) -> None:
         old = self.data.get(task_id)
         if old is not None:
-            self._unindex(old.task)
+            self._unindex(old)
         if document is None:
             self.data.pop(task_id, None)
         else:
@@ -79,19 +76,28 @@ class IndexedDocuments(Documents):
         self._live[task.id] = document
         if task.phase is Phase.QUEUED:
             self._queued[task.id] = document
-            self._turns[line_of(task)][kind_of(task)][task.id] = document.turn
+            for group in _groups_of(task):
+                insort(self._turns[group], document.turn)
         if task.parent_id is not None:
             self._live_children[task.parent_id][task.id] = document
 
-    def _unindex(self, task: Task) -> None:
+    def _unindex(self, document: TaskDocument) -> None:
+        task = document.task
         self._live.pop(task.id, None)
         if self._queued.pop(task.id, None) is not None:
-            turns = self._turns[line_of(task)][kind_of(task)]
-            del turns[task.id]
-            if not turns:
-                del self._turns[line_of(task)][kind_of(task)]
+            for group in _groups_of(task):
+                turns = self._turns[group]
+                del turns[bisect_left(turns, document.turn)]
+                if not turns:
+                    del self._turns[group]
         if task.parent_id is not None:
             siblings = self._live_children[task.parent_id]
             siblings.pop(task.id, None)
             if not siblings:
                 del self._live_children[task.parent_id]
+
+
+def _groups_of(task: Task) -> tuple[Hashable, Hashable]:
+    """Among which queued tasks its turn is looked for: those of its kind, and those of its tool."""
+    line = line_of(task)
+    return (line, kind_of(task)), (line, task.tool)

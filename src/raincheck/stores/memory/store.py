@@ -71,7 +71,7 @@ class MemoryStore:
         with self._transaction() as documents:
             for change in request.wake(documents.live(), now):
                 documents.keep(change)
-            return tuple(documents.keep(change) for change in request.begin(documents.line(), now))
+            return documents.take(request.begin(documents.line(), now))
 
     async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
         documents = self._opened()

@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -19,14 +20,21 @@ Connect: TypeAlias = Callable[[str, float], sqlite3.Connection]
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
+Identity: TypeAlias = tuple[int, int]
+"""Tells a file from another that comes in its place."""
+
 OLDEST_SQLITE = (3, 37, 0)
 
 _making = threading.Lock()
 
 
 def connect(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection in autocommit mode: transactions begin where the code says so."""
-    return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=True)
+    """A connection in autocommit mode: transactions begin where the code says so.
+
+    The file must be there. SQLite would make an empty one in the place of a file that was removed just now.
+    """
+    uri = f"{Path(path).absolute().as_uri()}?mode=rw"
+    return sqlite3.connect(uri, timeout=timeout, isolation_level=None, check_same_thread=True, uri=True)
 
 
 def prepare_file(path: Path, open_connection: Connect, timeout: float, migrations: Sequence[Migration]) -> Path:
@@ -54,6 +62,46 @@ def prepare_file(path: Path, open_connection: Connect, timeout: float, migration
     finally:
         connection.close()
     return path
+
+
+def find_file(
+    path: Path, identity: Identity | None, open_connection: Connect, timeout: float, migrations: Sequence[Migration]
+) -> Path:
+    """Make sure that the file is there and has the newest schema, and change nothing. Returns its real path.
+
+    With an identity, it must be that file and no other.
+
+    Raises:
+        StoreError: it is gone, or it is not what it was.
+    """
+    path = _real_path(path)
+    found = identity_of(path)
+    if found is None or identity not in (None, found):
+        raise file_is_gone(path)
+    known = migrations[-1].version
+    try:
+        with closing(open_connection(str(path), timeout)) as connection:
+            version = schema_version(connection, str(path), known)
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    if version < known:
+        raise StoreUnavailable(str(path), "its schema is of an older version: open the store itself before its twin")
+    return path
+
+
+def identity_of(path: Path) -> Identity | None:
+    """None if there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def file_is_gone(path: Path) -> StoreUnavailable:
+    return StoreUnavailable(
+        str(path), "the file was removed or replaced while it was open: close the store and open it again"
+    )
 
 
 def open_writer(open_connection: Connect, path: Path, timeout: float, synchronous: Synchronous) -> sqlite3.Connection:

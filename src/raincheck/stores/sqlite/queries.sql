@@ -1,5 +1,5 @@
 -- name: insert_task
--- A new task's record. If it is queued, its turn is after the last of its owner and kind, and not before the first in line.
+-- A new task's record.
 INSERT INTO tasks (
     id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
     retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at, lease_holder,
@@ -9,24 +9,12 @@ INSERT INTO tasks (
     :id, :namespace, :owner, :tool, :tool_version, :created_at, :parent_id, :idempotency_key, :request_digest, :priority,
     :deadline_at, :retry, :keep, :ttl, :updated_at, :phase, :due_at, :version, :fence, :failures, :attempt_started_at,
     :lease_holder, :lease_expires_at, :pausing, :signals, :open_inputs, :entries, :progress_done, :progress_total,
-    :status_message, :is_error, :finished_at, :expires_at,
-    CASE WHEN :phase = 'queued' THEN max(
-        coalesce((
-            SELECT turn FROM tasks
-            WHERE namespace = :namespace AND priority = :priority AND phase = 'queued'
-            ORDER BY turn LIMIT 1
-        ), 0),
-        coalesce((
-            SELECT turn + 1 FROM tasks
-            WHERE namespace = :namespace AND owner = :owner AND priority = :priority AND (fence > 0) = 0 AND phase = 'queued'
-            ORDER BY turn DESC LIMIT 1
-        ), 0)
-    ) ELSE 0 END
+    :status_message, :is_error, :finished_at, :expires_at, :turn
 );
 
 -- name: update_task
 -- A change of the record, if it is still the one that was read. An attempt that goes on keeps its stored lease, which may have
--- been extended since. When it enters the queue, it gets a turn as a new task does, among those that have begun or not as it has.
+-- been extended since.
 UPDATE tasks SET
     updated_at = :updated_at, phase = :phase, due_at = :due_at, version = :version, fence = :fence, failures = :failures,
     attempt_started_at = :attempt_started_at, lease_holder = :lease_holder,
@@ -36,21 +24,38 @@ UPDATE tasks SET
     pausing = :pausing, signals = :signals, open_inputs = :open_inputs, entries = :entries,
     progress_done = :progress_done, progress_total = :progress_total, status_message = :status_message,
     is_error = :is_error, finished_at = :finished_at, expires_at = :expires_at,
-    turn = CASE WHEN :phase = 'queued' AND phase <> 'queued' THEN max(
-        coalesce((
-            SELECT line.turn FROM tasks AS line
-            WHERE line.namespace = tasks.namespace AND line.priority = tasks.priority AND line.phase = 'queued'
-            ORDER BY line.turn LIMIT 1
-        ), 0),
-        coalesce((
-            SELECT line.turn + 1 FROM tasks AS line
-            WHERE line.namespace = tasks.namespace AND line.owner = tasks.owner AND line.priority = tasks.priority
-                AND (line.fence > 0) = (:fence > 0) AND line.phase = 'queued'
-            ORDER BY line.turn DESC LIMIT 1
-        ), 0)
-    ) ELSE turn END
+    turn = coalesce(:turn, turn)
 WHERE id = :id AND version = :expected_version AND (:lease_seen IS NULL OR lease_expires_at = :lease_seen)
 RETURNING pk;
+
+-- name: next_turn
+-- The turn of a task that enters the queue: after the last of its owner and kind, and after the one that its tool has been served
+-- up to. That is the one of its line or, if tasks of the tool still wait from before it, the first of theirs.
+SELECT 1 + max(
+    coalesce((
+        SELECT turn FROM tasks
+        WHERE namespace = :namespace AND owner = :owner AND priority = :priority AND (fence > 0) = (:fence > 0)
+            AND phase = 'queued'
+        ORDER BY turn DESC LIMIT 1
+    ), 0),
+    coalesce((
+        SELECT turn FROM tasks
+        WHERE namespace = :namespace AND priority = :priority AND phase = 'queued' AND turn < line.served
+            AND tool = :tool AND tool_version = :tool_version
+        ORDER BY turn LIMIT 1
+    ), line.served)
+)
+FROM (
+    SELECT coalesce((SELECT served FROM lines WHERE namespace = :namespace AND priority = :priority), 0) AS served
+) AS line;
+
+-- name: advance_lines
+-- Remember how far a claim served its lines, once the tasks that it took (a JSON array of ids) have been taken.
+INSERT INTO lines (namespace, priority, served)
+SELECT namespace, priority, max(turn) FROM tasks
+WHERE id IN (SELECT value FROM json_each(?))
+GROUP BY namespace, priority
+ON CONFLICT (namespace, priority) DO UPDATE SET served = max(served, excluded.served);
 
 -- name: find_task
 -- A task by its id, whoever asks.

@@ -77,6 +77,14 @@ CREATE INDEX tasks_with_deadline ON tasks (deadline_at) WHERE deadline_at IS NOT
 CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX tasks_live ON tasks (namespace, owner) WHERE finished_at IS NULL;
 
+-- How far each line has been served: the highest turn that was ever claimed from it.
+CREATE TABLE lines (
+    namespace TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    served INTEGER NOT NULL,
+    PRIMARY KEY (namespace, priority)
+) STRICT, WITHOUT ROWID;
+
 -- What may be large and belongs to a task once: arguments, caller, variables, outcome. Plain JSON or sealed.
 CREATE TABLE payloads (
     task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,

@@ -26,7 +26,17 @@ from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
 from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
 from raincheck.stores.sqlite import reads, writes
-from raincheck.stores.sqlite.connect import Connect, Synchronous, connect, open_reader, open_writer, prepare_file
+from raincheck.stores.sqlite.connect import (
+    Connect,
+    Identity,
+    Synchronous,
+    connect,
+    find_file,
+    identity_of,
+    open_reader,
+    open_writer,
+    prepare_file,
+)
 from raincheck.stores.sqlite.lane import Lane
 from raincheck.stores.sqlite.migrate import shipped_migrations
 from raincheck.stores.sqlite.watch import log_changes, watch
@@ -65,6 +75,8 @@ class SqliteStore:
         self._writer: WriteLane | None = None
         self._watching: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
+        self._is_twin = False
+        self._identity: Identity | None = None
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self._path)!r})"
@@ -83,13 +95,16 @@ class SqliteStore:
 
     async def _open_lanes(self) -> None:
         migrations = await asyncio.to_thread(shipped_migrations)
-        path = await asyncio.to_thread(prepare_file, self._path, self._connect, self._lock_timeout, migrations)
+        ready = partial(find_file, identity=self._identity) if self._is_twin else prepare_file
+        path = await asyncio.to_thread(
+            ready, self._path, open_connection=self._connect, timeout=self._lock_timeout, migrations=migrations
+        )
         # The real one from now on, so that it stays the same file if the program changes its folder.
-        self._path = path
+        self._path, self._identity = path, await asyncio.to_thread(identity_of, path)
         write = partial(open_writer, self._connect, path, self._lock_timeout, self._synchronous)
         read = partial(open_reader, self._connect, path, self._lock_timeout)
         known_version = migrations[-1].version
-        writer = WriteLane("raincheck-write", path, write, known_version, self._feeds.publish)
+        writer = WriteLane("raincheck-write", path, self._identity, write, known_version, self._feeds.publish)
         reader = Lane("raincheck-read", str(path), read)
         try:
             await writer.open()
@@ -110,9 +125,11 @@ class SqliteStore:
                 await _close_lanes(reader, writer)
 
     def twin(self) -> "SqliteStore":
-        return SqliteStore(
+        twin = SqliteStore(
             self._path, synchronous=self._synchronous, lock_timeout=self._lock_timeout, connect=self._connect
         )
+        twin._is_twin, twin._identity = True, self._identity
+        return twin
 
     async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
         return await self._write(partial(writes.create, creation=creation, quota=quota, now=now))

@@ -1,7 +1,8 @@
 """What new tasks and changes become in the tables, inside of a write transaction."""
 
+import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 
@@ -9,6 +10,7 @@ from raincheck.core.change import Change, Creation
 from raincheck.core.limits import Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Task, TaskId
+from raincheck.core.turn import enters_queue
 from raincheck.errors import AlreadyRecorded, StaleChange
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.errors import is_duplicate
@@ -33,7 +35,7 @@ class Tables:
         """Begin a new task, if its owner may have one more."""
         new = creation.task
         self._check_quota(new, quota, now)
-        row = rows.row_of_creation(creation)
+        row = rows.row_of_creation(creation) | {"turn": self._next_turn(new) if enters_queue(None, new) else 0}
         pk = self._insert_once("insert_task", row, lambda: AlreadyRecorded(new.id)).lastrowid
         assert pk is not None  # noqa: S101 - an insert has a row
         self._connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, creation.entry))
@@ -59,14 +61,26 @@ class Tables:
         for creation in change.spawned:
             self.insert(creation, change.quota, creation.task.created_at)
 
+    def advance_lines(self, taken: Iterable[TaskId]) -> None:
+        """Remember how far a claim that took these tasks served their lines."""
+        self._connection.execute(QUERIES["advance_lines"], (json.dumps([*taken]),))
+
     def _update(self, change: Change) -> int:
         parameters = rows.row_of_task(change.after)
         parameters["expected_version"] = change.before.version
         parameters["lease_seen"] = None if change.lease_seen is None else rows.to_micros(change.lease_seen)
+        # If it holds, the stored task has the phase from before.
+        enters = enters_queue(change.before, change.after)
+        parameters["turn"] = self._next_turn(change.after) if enters else None
         updated = self._connection.execute(QUERIES["update_task"], parameters).fetchall()
         if not updated:
             raise StaleChange(change.before.id)
         return updated[0][0]
+
+    def _next_turn(self, new: Task) -> int:
+        whose = {"namespace": new.namespace, "owner": new.owner.key, "priority": new.priority, "fence": new.fence}
+        tool = {"tool": new.tool.name, "tool_version": new.tool.version}
+        return self._connection.execute(QUERIES["next_turn"], whose | tool).fetchone()[0]
 
     def _put_payload(self, pk: int, kind: str, body: Payload | None) -> None:
         if body is not None:

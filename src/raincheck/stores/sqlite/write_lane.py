@@ -7,7 +7,8 @@ from queue import Empty
 from typing import Any
 
 from raincheck.core.records import TaskId
-from raincheck.errors import RaincheckError, StoreUnavailable
+from raincheck.errors import RaincheckError
+from raincheck.stores.sqlite.connect import Identity, file_is_gone, identity_of
 from raincheck.stores.sqlite.lane import Job, Lane
 from raincheck.stores.sqlite.migrate import schema_version
 
@@ -37,22 +38,19 @@ class WriteLane(Lane):
         self,
         name: str,
         path: Path,
+        identity: Identity | None,
         connect: Callable[[], sqlite3.Connection],
         known_version: int,
         announce: Callable[[Iterable[TaskId]], None],
     ) -> None:
         self._announce = announce
         self._path = path
-        self._identity: tuple[int, int] | None = None
+        self._identity = identity
         self._wal = path.with_name(path.name + "-wal")
         self._known_version = known_version
         self._wal_limit = WAL_LIMIT
         self._idle_after: float | None = None
         super().__init__(name, str(path), connect)
-
-    def _serve_with(self, connection: sqlite3.Connection) -> None:
-        self._identity = _identity(self._path)
-        super()._serve_with(connection)
 
     def _wait_for_jobs(self, connection: sqlite3.Connection) -> list[Job[Any]] | None:
         while self._idle_after is not None:
@@ -113,10 +111,8 @@ class WriteLane(Lane):
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have brought a newer raincheck, and migrated the file under this one.
         schema_version(connection, self._store, self._known_version)
-        if _identity(self._path) != self._identity:
-            raise StoreUnavailable(
-                self._store, "the file was removed or replaced while it was open: close the store and open it again"
-            )
+        if identity_of(self._path) != self._identity:
+            raise file_is_gone(self._path)
 
     def _settle(self, jobs: list[Job[Any]]) -> None:
         super()._settle(jobs)
@@ -158,15 +154,6 @@ class WriteLane(Lane):
             return self._wal.stat().st_size
         except OSError:
             return 0
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Tells a file from another that comes in its place; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _touched(job: Job[Any]) -> tuple[TaskId, ...]:

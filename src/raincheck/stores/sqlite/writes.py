@@ -56,6 +56,8 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
     begun = request.begin(_tasks(connection, "queued_tasks", parameters), now)
     for change in begun:
         tables.write(change)
+    if begun:
+        tables.advance_lines(change.after.id for change in begun)
     return Written(tuple(change.after for change in begun), tuple(dict.fromkeys(tables.touched)))
 
 

@@ -1,6 +1,7 @@
 """The queue: owners take turns, priority comes first, and whoever waits for work can tell until when."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,11 +13,18 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.stores.apply import answer
-from raincheck.stores.requests import ANY_TIME
+from raincheck.stores.requests import ANY_TIME, ClaimRequest
 from raincheck.testing.contract.base import ContractBase
-from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE, TOOL, Scene
+from raincheck.testing.scene import ALICE, BOB, EVERYTHING, LEASE, NAMESPACE, TOOL, Scene
 
 MANY = 200
+CAROL, DAN, EVE = (Owner.token("https://issuer.example", name) for name in ("carol", "dan", "eve"))
+PATIENT = (BOB, CAROL, DAN)
+"""Who asks for one task at a time."""
+
+OTHER = Tool("other")
+OLD = Tool(TOOL.name, "0")
+"""What no worker has any more."""
 
 
 class QueueingContract(ContractBase):
@@ -38,6 +46,36 @@ class QueueingContract(ContractBase):
         claimed = [(await scene.claim())[0].owner for _ in range(20)]
         assert [claimed[:number].count(BOB) - number // 2 for number in range(0, 21, 2)] == [0] * 11
 
+    async def test_who_asks_for_one_at_a_time_gets_as_much_as_who_asks_for_all_at_once(self, scene: Scene) -> None:
+        await self.fill(scene, MANY)
+        shares = await self.shares(scene, 80)
+        assert 15 <= min(shares) <= max(shares) <= 25
+
+    @pytest.mark.parametrize("owner", [ALICE, BOB, EVE], ids=["who has many", "who asks for one", "another"])
+    async def test_a_task_that_nobody_can_run_changes_nothing_for_those_that_can(
+        self, scene: Scene, owner: Owner
+    ) -> None:
+        await scene.create(owner=owner, tool=OLD)
+        await self.fill(scene, MANY)
+        shares = await self.shares(scene, 80)
+        assert 15 <= min(shares) <= max(shares) <= 25
+
+    async def test_what_a_worker_of_another_tool_takes_puts_nobody_behind(self, scene: Scene) -> None:
+        await self.fill(scene, MANY)
+        await scene.create(tool=OTHER)
+        assert len(await scene.claim(tools=frozenset({OTHER}))) == 1
+        late = await scene.create(owner=EVE)
+        assert late.id in await self.taken(scene, 3)
+        assert min(await self.shares(scene, 80)) >= 15
+
+    async def test_how_far_a_line_was_served_is_known_when_what_was_served_is_forgotten(self, scene: Scene) -> None:
+        tasks = await self.fill(scene, 20)
+        served = await self.taken(scene, 10)
+        scene.clock.advance(timedelta(days=1_000).total_seconds())
+        assert set(await scene.store.prune(now=scene.clock.now(), limit=100)) == set(served)
+        late = await scene.create(owner=BOB)
+        assert await self.taken(scene, 3) == [tasks[10].id, late.id, tasks[11].id]
+
     async def test_one_claim_of_many_takes_turns_as_many_claims_of_one_do(self, scene: Scene) -> None:
         await self.fill(scene, 10)
         await self.fill(scene, 10, owner=BOB)
@@ -56,6 +94,7 @@ class QueueingContract(ContractBase):
         await scene.do(asking, Note(1, asked=(scene.question("sure"),)))
         await scene.do(asking, Park(1, seen=0))
         await self.fill(scene, MANY)
+        await self.taken(scene, MANY // 2)
         now = scene.clock.now()
         await answer(scene.store, asking.id, EVERYTHING, {"sure": encode("yes")}, actor="alice", now=now)
         assert asking.id in await self.taken(scene, 2)
@@ -81,14 +120,24 @@ class QueueingContract(ContractBase):
         low = await scene.create(owner=BOB)
         assert (await self.taken(scene, 6))[-1] == low.id
 
-    @pytest.mark.parametrize(
-        "apart", [{"namespace": "elsewhere"}, {"priority": 1, "tool": Tool("other")}], ids=["namespace", "priority"]
-    )
-    async def test_namespaces_and_priorities_have_turns_of_their_own(self, scene: Scene, apart: dict[str, Any]) -> None:
-        # Each at the beginning of a line of its own; nobody takes this one.
-        await self.fill(scene, 1, owner=BOB, **apart)
+    @pytest.mark.parametrize("apart", [{"namespace": "elsewhere"}, {"priority": -1}], ids=["namespace", "priority"])
+    async def test_what_waits_in_another_line_does_not_count(self, scene: Scene, apart: dict[str, Any]) -> None:
+        await self.fill(scene, 10, owner=BOB, **apart)
         tasks = await self.fill(scene, 5)
         await self.taken(scene, 3)
+        late = await scene.create(owner=BOB)
+        assert await self.taken(scene, 3) == [tasks[3].id, late.id, tasks[4].id]
+
+    @pytest.mark.parametrize(
+        "apart", [{"namespace": "elsewhere"}, {"priority": 1, "tool": OTHER}], ids=["namespace", "priority"]
+    )
+    async def test_how_far_another_line_is_served_does_not_count(self, scene: Scene, apart: dict[str, Any]) -> None:
+        await self.fill(scene, 10, **apart)
+        tasks = await self.fill(scene, 5)
+        await self.taken(scene, 3)
+        tools = frozenset({apart.get("tool", TOOL)})
+        request = ClaimRequest(apart.get("namespace", NAMESPACE), tools, "worker-2", LEASE, 9)
+        assert len(await scene.store.claim(request, now=scene.clock.now())) == 9
         late = await scene.create(owner=BOB)
         assert await self.taken(scene, 3) == [tasks[3].id, late.id, tasks[4].id]
 
@@ -148,6 +197,19 @@ class QueueingContract(ContractBase):
             await scene.do(task, Complete(task.fence, encode("done")))
             ids.append(task.id)
         return ids
+
+    async def shares(self, scene: Scene, claims: int) -> list[int]:
+        """How many of the next tasks are Alice's, and how many each patient one's, who always has one waiting."""
+        for owner in PATIENT:
+            await scene.create(owner=owner)
+        got: Counter[Owner] = Counter()
+        for _ in range(claims):
+            (task,) = await scene.claim()
+            await scene.do(task, Complete(task.fence, encode("done")))
+            got[task.owner] += 1
+            if task.owner in PATIENT:
+                await scene.create(owner=task.owner)
+        return [got[owner] for owner in (ALICE, *PATIENT)]
 
     async def next_due(self, scene: Scene) -> datetime | None:
         return await scene.store.next_due(NAMESPACE, frozenset({TOOL, Tool("third")}))

@@ -1,11 +1,19 @@
--- Queued tasks have turns. What is queued already gets them as if it had come in the order of its creation.
+-- Queued tasks have turns. What is queued already gets them as if it had come in the order of its creation, to lines of which
+-- nothing has been served yet.
 ALTER TABLE tasks ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
 UPDATE tasks SET turn = line.turn
 FROM (
-    SELECT pk, row_number() OVER (PARTITION BY namespace, owner, priority, fence > 0 ORDER BY created_at, id) - 1 AS turn
+    SELECT pk, row_number() OVER (PARTITION BY namespace, owner, priority, fence > 0 ORDER BY created_at, id) AS turn
     FROM tasks WHERE phase = 'queued'
 ) AS line
 WHERE tasks.pk = line.pk;
+
+CREATE TABLE lines (
+    namespace TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    served INTEGER NOT NULL,
+    PRIMARY KEY (namespace, priority)
+) STRICT, WITHOUT ROWID;
 
 DROP INDEX tasks_queued;
 DROP INDEX tasks_due;

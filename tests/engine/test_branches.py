@@ -1,0 +1,215 @@
+"""Bodies with branches: what one of them waits for, and what stops it, is never taken for work that was done."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from workbench import Bench
+
+from raincheck.core.lifecycle import Phase
+from raincheck.core.payload import Json
+from raincheck.core.retry import RetryPolicy
+from raincheck.engine import Settings, SyncTaskContext, TaskContext
+from raincheck.errors import ToolError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+ANYTHING: dict[str, Json] = {"type": "object"}
+AT_ONCE = RetryPolicy(attempts=3, jitter=0, first=RetryPolicy().first * 0, most=RetryPolicy().most)
+
+
+def yes(said: str) -> Json:
+    return {"action": "accept", "content": {"said": said}}
+
+
+async def in_a_group(*branches: Awaitable[object]) -> None:
+    async def run(branch: Awaitable[object]) -> None:
+        await branch
+
+    async with asyncio.TaskGroup() as group:
+        for branch in branches:
+            group.create_task(run(branch))
+
+
+async def gathered(*branches: Awaitable[object]) -> None:
+    await asyncio.gather(*branches, return_exceptions=True)
+
+
+async def waited_for(*branches: Awaitable[object]) -> None:
+    await asyncio.wait([asyncio.ensure_future(branch) for branch in branches])
+
+
+@pytest.mark.parametrize("together", [in_a_group, gathered, waited_for])
+async def test_a_body_whose_branches_wait_is_parked_and_not_taken_for_ended(
+    bench: Bench, together: Callable[..., Awaitable[None]]
+) -> None:
+    went_on: list[int] = []
+
+    @bench.toolbox.tool
+    async def ask_both(task: TaskContext) -> dict[str, Json]:
+        answers: dict[str, Json] = {}
+
+        async def ask(name: str) -> None:
+            answers[name] = (await task.elicit("?", ANYTHING, name=name)).content
+
+        await together(ask("a"), ask("b"))
+        went_on.append(len(answers))
+        return answers
+
+    async with bench.working() as engine:
+        task = await engine.submit("ask_both")
+        await bench.reach(task.id, Phase.PARKED)
+        await engine.answer(task.id, {"b-0": yes("b")})
+        await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.fence == 2)
+        await engine.answer(task.id, {"a-0": yes("a")})
+        assert await engine.result(task.id) == {"a": {"said": "a"}, "b": {"said": "b"}}
+    assert went_on == [2], "what comes after the branches runs when they have done their work, and not before"
+
+
+async def test_a_pause_among_branches_is_no_end(bench: Bench) -> None:
+    may_go_on = asyncio.Event()
+    ran: list[int] = []
+
+    @bench.toolbox.tool
+    async def many_steps(task: TaskContext) -> int:
+        async def branch(number: int) -> None:
+            await task.step(f"first {number}", may_go_on.wait)
+            await task.step(f"second {number}", ran.append, number)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(5):
+                group.create_task(branch(number))
+        return len(ran)
+
+    async with bench.working() as engine:
+        task = await engine.submit("many_steps")
+        await bench.reach(task.id, Phase.RUNNING)
+        await engine.pause(task.id)
+        await engine.wait(task.id, until=lambda task: task.pausing)
+        may_go_on.set()
+        await bench.reach(task.id, Phase.PAUSED)
+        await engine.resume(task.id)
+        await engine.wait(task.id)
+    assert sorted(ran) == [0, 1, 2, 3, 4]
+
+
+async def test_branches_of_a_plain_body_that_wait_are_parked_too(bench: Bench) -> None:
+    @bench.toolbox.tool
+    def ask_both(task: SyncTaskContext) -> list[str]:
+        def ask(name: str) -> str:
+            return task.elicit("?", ANYTHING, name=name).action
+
+        with ThreadPoolExecutor() as pool:
+            asked = [pool.submit(ask, name) for name in "ab"]
+            return [one.result() if one.exception() is None else "nothing" for one in asked]
+
+    async with bench.working() as engine:
+        task = await engine.submit("ask_both")
+        await bench.reach(task.id, Phase.PARKED)
+        await engine.answer(task.id, {"a-0": yes("a"), "b-0": yes("b")})
+        assert await engine.result(task.id) == ["accept", "accept"]
+
+
+@pytest.mark.parametrize("stops_by", ["shutdown", "timeout"])
+async def test_what_a_body_returns_because_it_was_told_to_stop_is_not_its_result(bench: Bench, stops_by: str) -> None:
+    began = threading.Event()
+
+    @bench.toolbox.tool(attempt_timeout=0.2 if stops_by == "timeout" else None, retry=AT_ONCE)
+    def polite(task: SyncTaskContext) -> str:
+        if task.attempt > 1:
+            return "all of it"
+        began.set()
+        while not task.cancelled:
+            time.sleep(0.005)
+        return "part of it"
+
+    async with bench.working(Settings(grace=0.05)) as engine:
+        task = await engine.submit("polite")
+        await asyncio.to_thread(began.wait, 10)
+        if stops_by == "timeout":
+            assert await engine.result(task.id) == "all of it"
+    async with bench.working() as engine:
+        assert await engine.result(task.id) == "all of it"
+
+
+async def test_sleeps_and_children_of_branches_are_found_again_in_whatever_order(bench: Bench) -> None:
+    @bench.toolbox.tool
+    async def child(number: int) -> int:
+        return number
+
+    @bench.toolbox.tool
+    async def parent(task: TaskContext) -> list[Json]:
+        async def branch(name: str, seconds: float, number: int) -> Json:
+            # The first time one is slower; when the task goes on, both are as quick as their records.
+            await task.step(name, asyncio.sleep, 0.05 * number)
+            await task.sleep(seconds)
+            return await (await task.spawn("child", {"number": number})).result()
+
+        return list(await asyncio.gather(branch("slow", 0.3, 2), branch("fast", 0.4, 1)))
+
+    async with bench.working() as engine:
+        task = await engine.submit("parent")
+        assert await engine.result(task.id) == [2, 1]
+        assert "park" in await bench.events(task.id)
+
+
+async def test_an_error_for_the_caller_reaches_them_from_a_branch_too(bench: Bench) -> None:
+    @bench.toolbox.tool
+    async def grouped(task: TaskContext) -> None:
+        async def refuse() -> None:
+            raise ToolError("no such year", content={"year": 1})
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(refuse())
+            group.create_task(task.step("other", asyncio.sleep, 10))
+
+    async with bench.working() as engine:
+        task = await engine.submit("grouped")
+        view = await engine.wait(task.id)
+    assert (view.task.phase, view.task.is_error, view.outcome) == (Phase.COMPLETED, True, b'{"year":1}')
+
+
+async def test_a_step_in_a_thread_that_outlives_its_attempt_keeps_its_place(bench: Bench) -> None:
+    may_end, running, most = threading.Event(), [0], [0]
+
+    def slow() -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        may_end.wait(10)
+        running[0] -= 1
+
+    @bench.toolbox.tool(attempt_timeout=0.1, grace=0.05, concurrency=1, retry=AT_ONCE)
+    async def work(task: TaskContext) -> None:
+        await task.step("slow", slow)
+
+    async with bench.working() as engine:
+        task = await engine.submit("work")
+        await engine.wait(task.id, until=lambda task: task.failures == 1)
+        # The task may try again, and there is a place for it, but not one for its tool.
+        await bench.reach(task.id, Phase.PARKED)
+        may_end.set()
+        await engine.wait(task.id)
+    assert most == [1]
+
+
+async def test_not_too_many_steps_run_in_threads_at_once(bench: Bench) -> None:
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def step() -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.001)
+        with lock:
+            running[0] -= 1
+
+    @bench.toolbox.tool
+    async def work(task: TaskContext) -> int:
+        await asyncio.gather(*(task.step(f"step {number}", step) for number in range(200)))
+        return most[0]
+
+    async with bench.working():
+        assert 1 <= int(str(await bench.result_of("work"))) <= 32
