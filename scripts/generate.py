@@ -120,11 +120,21 @@ def methods(module: str, *names: str) -> str:
     parts: list[str] = []
     for name in names:
         prefix = f"{name}." if len(names) > 1 else ""
+        parts += _constructor(lines, name)
         for node in _find(lines, name).body:
             if isinstance(node, Definition) and not node.name.startswith("_") and not _is_overload(node):
                 signature = f"```python\n{_signature(lines, node)}\n```"
                 parts.append(f"## {prefix}{node.name}\n\n{signature}\n\n{ast.get_docstring(node) or ''}".strip())
     return "\n\n".join(parts)
+
+
+def _constructor(lines: list[str], name: str) -> list[str]:
+    """How to make one, if that is for everybody."""
+    found = _find(lines, name)
+    made = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    if name != "Engine" or not made:
+        return []
+    return [f"## Engine\n\n```python\n{_signature(lines, made[0])}\n```\n\n{ast.get_docstring(found) or ''}"]
 
 
 def _is_overload(node: Definition) -> bool:

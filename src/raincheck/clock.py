@@ -16,7 +16,7 @@ class Clock(Protocol):
     def now(self) -> datetime: ...
 
     def elapsed(self) -> float:
-        """Seconds since some moment, which go on evenly whoever sets the clock, and stand still while the machine sleeps."""
+        """Seconds that go on evenly, whoever sets the clock, and that stand still while the machine sleeps."""
         ...
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:

@@ -124,7 +124,8 @@ class TaskFailed(TaskError):
     """A task whose result was waited for ended without one. `phase` is how it ended, `error` what it left."""
 
     def __init__(self, task_id: str, phase: str, message: str, error: object) -> None:
-        super().__init__(task_id, f"task {task_id!r} {phase}: {message}")
+        how = "reported an error" if phase == "completed" else phase
+        super().__init__(task_id, f"task {task_id!r} {how}: {message}")
         self.phase = phase
         self.error = error
 

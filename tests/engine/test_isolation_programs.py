@@ -141,3 +141,38 @@ async def test_a_program_that_is_killed_takes_its_bodies_with_it(
     process.kill()
     await witness.went()
     await process.communicate()
+
+
+UNGUARDED = """
+import asyncio
+from raincheck import Engine, TaskFailed, Toolbox, open_store
+
+toolbox = Toolbox()
+
+
+@toolbox.tool(isolation="process")
+def crunch() -> int:
+    return 1
+
+
+async def main() -> None:
+    async with open_store("tasks.db") as store, Engine(store, toolbox) as engine:
+        task = await engine.submit("crunch")
+        try:
+            print(await engine.result(task.id))
+        except TaskFailed as error:
+            print(error.phase, (await engine.view(task.id)).task.fence, len((await engine.list_tasks()).tasks))
+
+
+asyncio.run(main())
+"""
+
+
+async def test_a_program_that_starts_itself_in_the_process_of_its_tool_fails_that_task_once(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(UNGUARDED)
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "program.py", cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await program.communicate()
+    assert output == b"failed 1 1\n", errors.decode()
+    assert 'put what starts the program under `if __name__ == "__main__":`' in errors.decode()

@@ -3,13 +3,15 @@
 import asyncio
 import functools
 import math
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 import raincheck.engine
 from raincheck.core.records import Tool
-from raincheck.engine import Settings, SyncTaskContext, TaskContext, Toolbox
+from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext, Toolbox
 from raincheck.engine.tools import Place, make_tool
 from raincheck.errors import ConfigurationError, InvalidValue, UnknownTool
 
@@ -27,14 +29,22 @@ def plain(task: SyncTaskContext) -> None: ...
         ({"name": "x" * 513}, "a tool's name has 513 characters, and 512 are allowed"),
         ({"version": ""}, "a version of tool 'body' must not be empty"),
         ({"continues": ("1", "\ud800")}, "a version of tool 'body' .* has a NUL or a lone surrogate"),
-        ({"attempt_timeout": 0}, "tool 'body': attempt_timeout is from 0 to 31622400 seconds, not 0"),
-        ({"attempt_timeout": math.nan}, "attempt_timeout is from 0 to 31622400 seconds, not nan"),
-        ({"timeout": math.inf}, "timeout is from 0 to 31622400 seconds, not inf"),
-        ({"timeout": 31_622_401}, "timeout is from 0 to 31622400 seconds, not 31622401"),
-        ({"grace": -1}, "grace is from 0 to 31622400 seconds, not -1"),
-        ({"priority": 101}, "tool 'body': priority is from -100 to 100, not 101"),
-        ({"priority": -101}, "priority is from -100 to 100, not -101"),
-        ({"concurrency": 0}, "tool 'body': concurrency is at least 1, not 0"),
+        ({"attempt_timeout": 0}, "tool 'body': attempt_timeout is from 0.001 to 31622400 seconds, not 0"),
+        ({"attempt_timeout": math.nan}, "attempt_timeout is from 0.001 to 31622400 seconds, not nan"),
+        ({"timeout": math.inf}, "timeout is from 0.001 to 31622400 seconds, not inf"),
+        ({"timeout": 31_622_401}, "timeout is from 0.001 to 31622400 seconds, not 31622401"),
+        ({"grace": -1}, "grace is from 0.001 to 31622400 seconds, not -1"),
+        ({"priority": 101}, "tool 'body': priority is a whole number from -100 to 100, not 101"),
+        ({"priority": -101}, "priority is a whole number from -100 to 100, not -101"),
+        ({"concurrency": 0}, "tool 'body': concurrency is a whole number from 1 to 1000, not 0"),
+        ({"version": 2}, "tool 'body': version is a str, not 2"),
+        ({"continues": "1"}, "the versions it can go on with, is a tuple, not '1'"),
+        ({"retry": 3}, "tool 'body': retry is a RetryPolicy, not 3"),
+        ({"retry_on": ("x",)}, "tool 'body': retry_on is a tuple of types of errors"),
+        ({"retry_on": ValueError}, "tool 'body': retry_on is a tuple of types of errors"),
+        ({"retention": timedelta(days=1)}, "tool 'body': retention is a Retention"),
+        ({"timeout": timedelta(days=1)}, "tool 'body': timeout is a number of seconds, not"),
+        ({"concurrency": 1.5}, "tool 'body': concurrency is a whole number from 1 to 1000, not 1.5"),
         ({"isolation": "thread"}, "tool 'body': isolation is \"process\" or nothing, not 'thread'"),
     ],
 )
@@ -46,15 +56,19 @@ def test_a_tool_that_can_not_work_is_refused_where_it_is_made(settings: dict[str
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"concurrency": 0}, "an engine runs from 1 to 1000 attempts at once, not 0"),
-        ({"concurrency": 1_001}, "an engine runs from 1 to 1000 attempts at once, not 1001"),
-        ({"lease": 0}, "lease is from 0.01 seconds to a day, not 0"),
-        ({"lease": 86_401}, "lease is from 0.01 seconds to a day, not 86401"),
-        ({"patience": -0.1}, "patience is from 0 seconds to a day, not -0.1"),
-        ({"grace": math.inf}, "grace is from 0 seconds to a day, not inf"),
-        ({"report_every": math.nan}, "report_every is from 0 seconds to a day, not nan"),
-        ({"look_every": 0}, "look_every is from 0.01 seconds to a day, not 0"),
-        ({"prune_every": 0}, "prune_every is from 0.01 seconds to a day, not 0"),
+        ({"concurrency": 0}, "concurrency is a whole number from 1 to 1000, not 0"),
+        ({"concurrency": 1_001}, "concurrency is a whole number from 1 to 1000, not 1001"),
+        ({"lease": 0}, "lease is from 0.01 to 86400 seconds, not 0"),
+        ({"lease": 86_401}, "lease is from 0.01 to 86400 seconds, not 86401"),
+        ({"patience": -0.1}, "patience is from 0 to 86400 seconds, not -0.1"),
+        ({"grace": math.inf}, "grace is from 0 to 86400 seconds, not inf"),
+        ({"report_every": math.nan}, "report_every is from 0 to 86400 seconds, not nan"),
+        ({"look_every": 0}, "look_every is from 0.01 to 86400 seconds, not 0"),
+        ({"concurrency": 1.5}, "concurrency is a whole number from 1 to 1000, not 1.5"),
+        ({"lease": "15"}, "lease is a number of seconds, not '15'"),
+        ({"limits": 3}, "limits is a Limits, not 3"),
+        ({"quota": None}, "quota is a Quota, not None"),
+        ({"prune_every": 0}, "prune_every is from 0.01 to 86400 seconds, not 0"),
     ],
 )
 def test_an_engine_that_can_not_work_is_refused_where_it_is_set(settings: dict[str, Any], why: str) -> None:
@@ -185,3 +199,31 @@ def test_arguments_are_checked_against_the_body_without_its_context() -> None:
             make_tool(strict).check_arguments(wrong)
     with pytest.raises(InvalidValue, match="tool 'report' can't be called like that"):
         make_tool(report).check_arguments({"year": 1, "task": None})
+
+
+def test_a_context_that_may_be_missing_is_refused_where_the_tool_is_made() -> None:
+    async def maybe(task: TaskContext | None = None) -> None: ...
+
+    async def unknown(task) -> None: ...  # type: ignore[no-untyped-def] # that is the point
+
+    bodies: list[Any] = [maybe, unknown]
+    for body in bodies:
+        with pytest.raises(ConfigurationError, match="annotated as TaskContext or SyncTaskContext and nothing else"):
+            Toolbox().tool(body)
+
+
+def test_a_generator_is_refused_where_the_tool_is_made() -> None:
+    async def several() -> AsyncIterator[int]:
+        yield 1
+
+    def more() -> Iterator[int]:
+        yield 1
+
+    for body in (several, more):
+        with pytest.raises(ConfigurationError, match="is a generator, and a task has one result"):
+            Toolbox().tool(body)
+
+
+def test_an_engine_takes_a_store_and_not_its_name() -> None:
+    with pytest.raises(ConfigurationError, match="an engine takes an open store, not"):
+        Engine("tasks.db", Toolbox())  # type: ignore[arg-type] # that is the point

@@ -1,5 +1,6 @@
 """What can be asked of tasks from outside: ask for one, look at it, wait for it, answer it, steer it."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import HistoryEntry, Task, TaskId
 from raincheck.core.text import check_name
+from raincheck.engine.answers import check_answer
 from raincheck.engine.creation import Request, create_task
 from raincheck.engine.desk import Ended
 from raincheck.engine.hold import Means
@@ -17,6 +19,7 @@ from raincheck.engine.settings import Settings
 from raincheck.engine.timing import first_of
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.wakeups import Wakeups
+from raincheck.errors import ConfigurationError
 from raincheck.stores.apply import answer, apply
 from raincheck.stores.requests import PAGE_LIMIT, Page, Position, TaskQuery
 
@@ -66,17 +69,17 @@ class Calls:
         creation = create_task(found, arguments or {}, request, now=now, limits=self._means.limits)
         return await self._means.store.create(creation, quota=self._settings.quota, now=now)
 
-    async def view(self, task_id: TaskId, *, owner: Owner = ME) -> View:
+    async def view(self, task_id: str, *, owner: Owner = ME) -> View:
         """The task, its outcome if it has ended, its open questions if not.
 
         Raises:
             TaskNotFound: as everywhere: unknown, expired, or somebody else's.
         """
-        return await self._means.store.view(task_id, self._scope(owner), now=self._means.clock.now())
+        return await self._means.store.view(TaskId(task_id), self._scope(owner), now=self._means.clock.now())
 
     async def wait(
         self,
-        task_id: TaskId,
+        task_id: str,
         *,
         owner: Owner = ME,
         until: Callable[[Task], bool] = lambda task: task.is_terminal,
@@ -85,8 +88,11 @@ class Calls:
 
         Raises:
             TaskNotFound: there is no such task, or there is none any more.
+            ConfigurationError: the engine does not run.
         """
-        with self._wakeups.waiting_for(task_id) as woken:
+        if not self._wakeups.is_listening:
+            raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
+        with self._wakeups.waiting_for(TaskId(task_id)) as woken:
             while True:
                 woken.clear()
                 view = await self.view(task_id, owner=owner)
@@ -94,7 +100,7 @@ class Calls:
                     return view
                 await first_of(woken.wait(), self._means.clock.sleep(self._settings.look_every))
 
-    async def result(self, task_id: TaskId, *, owner: Owner = ME) -> Json:
+    async def result(self, task_id: str, *, owner: Owner = ME) -> Json:
         """Wait until the task has ended, and return its result.
 
         Raises:
@@ -104,19 +110,19 @@ class Calls:
         return result_of(task_id, Ended.of(await self.wait(task_id, owner=owner)))
 
     async def history(
-        self, task_id: TaskId, *, owner: Owner = ME, after: int = 0, limit: int = PAGE_LIMIT
+        self, task_id: str, *, owner: Owner = ME, after: int = 0, limit: int = PAGE_LIMIT
     ) -> tuple[HistoryEntry, ...]:
         """What happened to the task, oldest first, from a place on.
 
         The `detail` of an entry is for the operator: it has the traceback of an attempt that went wrong.
         """
         now = self._means.clock.now()
-        return await self._means.store.history(task_id, self._scope(owner), now=now, after=after, limit=limit)
+        return await self._means.store.history(TaskId(task_id), self._scope(owner), now=now, after=after, limit=limit)
 
-    async def artifact(self, task_id: TaskId, name: str, *, owner: Owner = ME) -> Json:
+    async def artifact(self, task_id: str, name: str, *, owner: Owner = ME) -> Json:
         """An intermediate result that the task has kept; None if there is none of that name."""
         now = self._means.clock.now()
-        found = await self._means.store.artifact(task_id, name, self._scope(owner), now=now)
+        found = await self._means.store.artifact(TaskId(task_id), name, self._scope(owner), now=now)
         return None if found is None else decode(found.content)
 
     async def list_tasks(
@@ -127,19 +133,26 @@ class Calls:
         return await self._means.store.list_tasks(query, now=self._means.clock.now(), after=after, limit=limit)
 
     async def answer(
-        self, task_id: TaskId, answers: Mapping[str, Json], *, owner: Owner = ME, actor: str = "caller"
+        self, task_id: str, answers: Mapping[str, Json], *, owner: Owner = ME, actor: str = "caller"
     ) -> Task:
         """Answer open questions by their keys: `{"elicit-0": {"action": "accept", "content": {...}}}`.
 
         Keys that are unknown, or answered already, are ignored.
+
+        Raises:
+            InvalidValue: an answer is not what was asked for. All the questions stay open.
         """
         now, limits = self._means.clock.now(), self._means.limits
+        for question in (await self.view(task_id, owner=owner)).inputs:
+            if question.key in answers:
+                # In a thread: what checks it is imported when it is first needed, and that reads the disk.
+                await asyncio.to_thread(check_answer, question, answers[question.key])
         payloads = {key: encode(value, what=f"the answer to {key!r}") for key, value in answers.items()}
         scope = self._scope(owner)
-        return await answer(self._means.store, task_id, scope, payloads, actor=actor, now=now, limits=limits)
+        return await answer(self._means.store, TaskId(task_id), scope, payloads, actor=actor, now=now, limits=limits)
 
     async def cancel(
-        self, task_id: TaskId, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None
+        self, task_id: str, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None
     ) -> Task:
         """Stop the task and its children for good, whatever process they run in.
 
@@ -148,19 +161,17 @@ class Calls:
         """
         return await self._apply(task_id, owner, Cancel(actor, reason))
 
-    async def pause(
-        self, task_id: TaskId, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None
-    ) -> Task:
+    async def pause(self, task_id: str, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None) -> Task:
         """Hold the task back. One that runs stops at its next checkpoint."""
         return await self._apply(task_id, owner, Pause(actor, reason))
 
-    async def resume(self, task_id: TaskId, *, owner: Owner = ME, actor: str = "caller") -> Task:
+    async def resume(self, task_id: str, *, owner: Owner = ME, actor: str = "caller") -> Task:
         """Let a paused task go on."""
         return await self._apply(task_id, owner, Resume(actor))
 
-    async def _apply(self, task_id: TaskId, owner: Owner, command: Command) -> Task:
+    async def _apply(self, task_id: str, owner: Owner, command: Command) -> Task:
         now = self._means.clock.now()
-        return await apply(self._means.store, task_id, self._scope(owner), command, now=now)
+        return await apply(self._means.store, TaskId(task_id), self._scope(owner), command, now=now)
 
     def _scope(self, owner: Owner) -> Scope:
         return Scope.of(self.namespace, owner)

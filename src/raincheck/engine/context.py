@@ -12,6 +12,7 @@ from raincheck.engine.desk import Desk, Facts
 from raincheck.engine.fingerprint import fingerprint
 from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
 from raincheck.engine.threads import StepThreads
+from raincheck.errors import InvalidValue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,6 +134,7 @@ class TaskContext(TaskIdentity):
             CheckpointMismatch: it was recorded with other arguments.
             NotJson: the result can't be recorded.
         """
+        check_step(name, fn, may_await=True)
         mark = fingerprint("step", args, kwargs)
         turn = await self._desk.begin_step(name, mark)
         if turn.is_recorded:
@@ -192,3 +194,17 @@ class TaskContext(TaskIdentity):
             return await fn(*args, **kwargs)
         result: Any = await self.threads.call(partial(fn, *args, **kwargs))
         return await result if inspect.isawaitable(result) else result
+
+
+def check_step(name: str, fn: object, *, may_await: bool) -> None:
+    """Refuse what can't be called as a step.
+
+    Raises:
+        InvalidValue: it says what to do.
+    """
+    if not callable(fn):
+        if inspect.iscoroutine(fn):
+            fn.close()
+        raise InvalidValue(f"step {name!r} takes a function and its arguments, as in step({name!r}, load, year)")
+    if not may_await and inspect.iscoroutinefunction(fn):
+        raise InvalidValue(f"step {name!r} is a coroutine, and its tool a plain function: make one of them the other")

@@ -5,6 +5,7 @@ from typing import Self
 
 from raincheck.clock import Clock, SystemClock
 from raincheck.engine.calls import Calls
+from raincheck.engine.finding import refuse_while_loading
 from raincheck.engine.hold import Means
 from raincheck.engine.machinery import Machinery
 from raincheck.engine.settings import Settings
@@ -34,6 +35,10 @@ class Engine(Calls):
         clock: Clock | None = None,
         works: bool = True,
     ) -> None:
+        if not hasattr(store, "listen"):
+            raise ConfigurationError(
+                f"an engine takes an open store, not {store!r}: `async with open_store(…) as store, Engine(store, …)`"
+            )
         settings = settings or Settings()
         super().__init__(Means(store, clock or SystemClock(), settings.limits), namespace, toolbox, settings)
         self._works = works
@@ -53,6 +58,7 @@ class Engine(Calls):
         Raises:
             ConfigurationError: it runs already.
         """
+        refuse_while_loading("an engine")
         if self._machinery is not None:
             raise ConfigurationError("this engine runs already: make another one, or stop it first")
         machinery = Machinery(

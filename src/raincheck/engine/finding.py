@@ -45,11 +45,7 @@ def place_of(tool: TaskTool) -> BodyPlace:
     Raises:
         ConfigurationError: nowhere.
     """
-    if _loading:
-        raise ConfigurationError(
-            f"a process for tool {tool.name!r} is asked for while {_loading[0]} is loaded in such a process: put what "
-            f'starts the program under `if __name__ == "__main__":`'
-        )
+    refuse_while_loading(f"a process for tool {tool.name!r}")
     body, main = tool.body, sys.modules["__main__"]
     is_main = body.__module__ == main.__name__
     module = getattr(main.__spec__, "name", None) if is_main else body.__module__
@@ -79,6 +75,19 @@ def find_body(place: BodyPlace) -> Callable[..., Any]:
             f'define it at the top level, and not under `if __name__ == "__main__":`'
         )
     return found
+
+
+def refuse_while_loading(what: str) -> None:
+    """Refuse what a program should not do while it is loaded in the process of one of its tools.
+
+    Raises:
+        ConfigurationError: it is being loaded there.
+    """
+    if _loading:
+        raise ConfigurationError(
+            f"{what} is asked for while {_loading[0]} is loaded in the process of one of its tools: put what starts "
+            f'the program under `if __name__ == "__main__":`'
+        )
 
 
 def _load(place: BodyPlace) -> ModuleType:

@@ -73,8 +73,10 @@ class LocalDesk:
 
     async def sleep(self, seconds: float) -> None:
         await self.patience.checkpoint()
-        if not 0 <= seconds <= LONGEST_SLEEP.total_seconds():
-            raise InvalidValue(f"a task can sleep from 0 to {LONGEST_SLEEP.total_seconds():.0f} seconds, not {seconds}")
+        if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_SLEEP.total_seconds():  # pyright: ignore[reportUnnecessaryIsInstance] - not every body is type-checked
+            raise InvalidValue(
+                f"a task can sleep from 0 to {LONGEST_SLEEP.total_seconds():.0f} seconds, not {seconds!r}"
+            )
         # By what it is asked for with, so that branches that sleep side by side find each their own.
         name, mark = f"sleep {seconds:g}", fingerprint("sleep", seconds)
         occurrence = self._checkpoints.take(name)

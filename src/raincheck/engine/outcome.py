@@ -17,7 +17,7 @@ from raincheck.core.records import Task
 from raincheck.core.retry import OnInterrupt
 from raincheck.engine.isolated import IsolatedError, ProcessDied
 from raincheck.engine.tools import TaskTool
-from raincheck.errors import CheckpointMismatch, InvalidValue, QuotaExceeded, TaskFailed, ToolError
+from raincheck.errors import CheckpointMismatch, ConfigurationError, InvalidValue, QuotaExceeded, TaskFailed, ToolError
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,8 @@ class Verdict:
             message = f"tool {self.tool.name!r} failed unexpectedly: its operator finds it as error {error_id}"
             retryable = _is_among(error, self.tool.retry_on)
             retryable &= self._may_be_cut_off or not isinstance(error, ProcessDied)
+            # A program that is put together wrongly is so the next time, too.
+            retryable &= not isinstance(error, ConfigurationError)
         shown = encode({"kind": "error", "message": message, "error_id": error_id})
         told = {"error_id": error_id, "type": type(error).__name__}
         text = _text("".join(traceback.format_exception(error))[-self.traceback_limit :])

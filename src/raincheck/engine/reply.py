@@ -71,7 +71,4 @@ def result_of(task_id: str, ended: Ended) -> Json:
     """
     if ended.phase == "completed" and not ended.is_error:
         return ended.outcome
-    message = "there is nothing more to say"
-    if isinstance(ended.outcome, Mapping):
-        message = str(ended.outcome.get("message", message))
-    raise TaskFailed(task_id, "reported an error" if ended.is_error else ended.phase, message, ended.outcome)
+    raise TaskFailed(task_id, ended.phase, ended.message or "without a reason", ended.outcome)

@@ -1,10 +1,9 @@
 """How an engine works: how much at once, how often it looks, how long it waits. Times are in seconds."""
 
-import math
 from dataclasses import dataclass, field
 
 from raincheck.core.limits import Limits, Quota
-from raincheck.errors import ConfigurationError
+from raincheck.engine.tool_checks import check_count, check_kind, check_seconds
 from raincheck.stores.requests import LONGEST_LEASE, PAGE_LIMIT
 
 
@@ -32,10 +31,9 @@ class Settings:
     """Bounds on one owner."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.concurrency <= PAGE_LIMIT:
-            raise ConfigurationError(f"an engine runs from 1 to {PAGE_LIMIT} attempts at once, not {self.concurrency}")
+        check_count("concurrency", self.concurrency, least=1, most=PAGE_LIMIT)
+        check_kind("limits", self.limits, Limits)
+        check_kind("quota", self.quota, Quota)
         for name in ("lease", "patience", "grace", "report_every", "look_every", "prune_every"):
-            seconds = getattr(self, name)
             least = 0.0 if name in ("patience", "grace", "report_every") else 0.01
-            if not (math.isfinite(seconds) and least <= seconds <= LONGEST_LEASE.total_seconds()):
-                raise ConfigurationError(f"{name} is from {least:g} seconds to a day, not {seconds}")
+            check_seconds(name, getattr(self, name), least=least, most=LONGEST_LEASE.total_seconds())

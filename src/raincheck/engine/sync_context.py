@@ -7,10 +7,11 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from raincheck.core.content import InputKind
 from raincheck.core.payload import Json, decode, encode
-from raincheck.engine.context import TaskIdentity
+from raincheck.engine.context import TaskIdentity, check_step
 from raincheck.engine.desk import Desk, Facts
 from raincheck.engine.fingerprint import fingerprint
 from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
+from raincheck.errors import InvalidValue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,6 +31,9 @@ class Waiting:
         self._loop = loop
 
     def __call__(self, asking: Coroutine[Any, Any, T]) -> T:
+        if _runs_in(self._loop):
+            asking.close()
+            raise InvalidValue("a SyncTaskContext is for plain functions: it would wait for the loop it is called in")
         try:
             return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):
@@ -40,6 +44,13 @@ class Waiting:
             # The program ends, and this thread has outlived its engine.
             asking.close()
             raise BodyStopped from None
+
+
+def _runs_in(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 class SyncVariables(Mapping[str, Json]):
@@ -106,6 +117,7 @@ class SyncTaskContext(TaskIdentity):
 
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Do something once: `fn(*args)`, in this thread."""
+        check_step(name, fn, may_await=False)
         mark = fingerprint("step", args, kwargs)
         turn = self._wait(self._desk.begin_step(name, mark))
         if turn.is_recorded:

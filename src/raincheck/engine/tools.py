@@ -1,25 +1,17 @@
 """Tools: the functions that tasks run, and what is to hold for their tasks."""
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack
 
-from raincheck.core.create import PRIORITIES
 from raincheck.core.records import Tool
 from raincheck.core.retention import DEFAULT_RETENTION, Retention
 from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
-from raincheck.core.text import check_name
-from raincheck.engine.context import TaskContext
-from raincheck.engine.sync_context import SyncTaskContext
+from raincheck.engine import tool_checks as checks
 from raincheck.errors import ConfigurationError, InvalidValue
-
-LONGEST_TIMEOUT = timedelta(days=366).total_seconds()
-
-_CONTEXTS = {TaskContext.__name__: TaskContext, SyncTaskContext.__name__: SyncTaskContext}
+from raincheck.stores.requests import PAGE_LIMIT
 
 
 class Place(StrEnum):
@@ -79,7 +71,19 @@ class TaskTool:
     """How many of it may run at once in one process."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        checks.check_versions(self.name, self.version, self.continues)
+        checks.check_retries(self.name, self.retry, self.retry_on, self.retention)
+        checks.check_priority(self.name, self.priority)
+        for name in ("attempt_timeout", "timeout", "grace"):
+            seconds = getattr(self, name)
+            if seconds is not None or name == "grace":
+                what = f"tool {self.name!r}: {name}"
+                checks.check_seconds(what, seconds, least=0.001, most=checks.LONGEST_TIMEOUT)
+        if self.concurrency is not None:
+            checks.check_count(f"tool {self.name!r}: concurrency", self.concurrency, least=1, most=PAGE_LIMIT)
+        if self.isolation not in (None, "process"):
+            raise ConfigurationError(f'tool {self.name!r}: isolation is "process" or nothing, not {self.isolation!r}')
+        checks.check_body(self.name, self.body, is_isolated=self.isolation is not None)
 
     @property
     def is_async(self) -> bool:
@@ -94,7 +98,7 @@ class TaskTool:
     @property
     def context_name(self) -> str | None:
         """The parameter that takes the context, if it has one."""
-        return next(iter(_context_parameters(self.body)), None)
+        return next(iter(checks.context_parameters(self.body)), None)
 
     @property
     def runs(self) -> frozenset[Tool]:
@@ -107,6 +111,8 @@ class TaskTool:
         Raises:
             InvalidValue: it says which.
         """
+        if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+            raise InvalidValue(f"the arguments of tool {self.name!r} are names with values, not {arguments!r}")
         context = {} if self.context_name is None else {self.context_name: None}
         try:
             inspect.signature(self.body).bind(**arguments, **context)
@@ -121,59 +127,3 @@ def make_tool(body: Callable[..., Any], name: str | None = None, **settings: Unp
         ConfigurationError: it can't work like that.
     """
     return TaskTool(body, name or getattr(body, "__name__", ""), **settings)
-
-
-def _check(tool: TaskTool) -> None:
-    try:
-        check_name(tool.name, what="a tool's name")
-        for version in (tool.version, *tool.continues):
-            check_name(version, what=f"a version of tool {tool.name!r}")
-    except InvalidValue as error:
-        raise ConfigurationError(str(error)) from error
-    for name in ("attempt_timeout", "timeout", "grace"):
-        seconds = getattr(tool, name)
-        if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST_TIMEOUT):
-            raise ConfigurationError(
-                f"tool {tool.name!r}: {name} is from 0 to {LONGEST_TIMEOUT:.0f} seconds, not {seconds}"
-            )
-    if tool.priority not in PRIORITIES:
-        raise ConfigurationError(f"tool {tool.name!r}: priority is from -100 to 100, not {tool.priority}")
-    if tool.concurrency is not None and tool.concurrency < 1:
-        raise ConfigurationError(f"tool {tool.name!r}: concurrency is at least 1, not {tool.concurrency}")
-    if tool.isolation not in (None, "process"):
-        raise ConfigurationError(f'tool {tool.name!r}: isolation is "process" or nothing, not {tool.isolation!r}')
-    if tool.isolation == "process" and not (inspect.isfunction(tool.body) and "<" not in tool.body.__qualname__):
-        raise ConfigurationError(
-            f"tool {tool.name!r}: another process can't find {getattr(tool.body, '__qualname__', tool.body)!r}: "
-            f"make it a function at the top level of a module"
-        )
-    _check_context(tool)
-
-
-def _check_context(tool: TaskTool) -> None:
-    contexts = _context_parameters(tool.body)
-    if len(contexts) > 1:
-        raise ConfigurationError(
-            f"tool {tool.name!r} takes its context twice, as {' and '.join(contexts)}: once will do"
-        )
-    wanted = TaskContext if tool.is_async else SyncTaskContext
-    for name, found in contexts.items():
-        if found is not wanted:
-            kind = "a coroutine" if tool.is_async else "a plain function"
-            raise ConfigurationError(
-                f"tool {tool.name!r} is {kind}, and its parameter {name!r} a {found.__name__}: "
-                f"make it a {wanted.__name__}"
-            )
-
-
-def _context_parameters(body: Callable[..., Any]) -> dict[str, type]:
-    """Which parameters are annotated as a context; in a string too, which need not be one that can be evaluated."""
-    found: dict[str, type] = {}
-    for name, parameter in inspect.signature(body).parameters.items():
-        note = parameter.annotation
-        # Quotes that were postponed with the rest of the annotation are part of it.
-        words = note.strip("'\"").rpartition(".")[2] if isinstance(note, str) else getattr(note, "__name__", "")
-        context = _CONTEXTS.get(words)
-        if context is not None:
-            found[name] = context
-    return found

@@ -15,6 +15,10 @@ class Wakeups:
         self._waiting: dict[TaskId, set[asyncio.Event]] = {}
         self._hearing: list[Callable[[Hint], None]] = []
 
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._hearing)
+
     @contextmanager
     def hearing(self, hear: Callable[[Hint], None]) -> Generator[None]:
         """Tell somebody of every hint."""

@@ -70,6 +70,7 @@ CREATE UNIQUE INDEX tasks_by_key ON tasks (namespace, owner, idempotency_key) WH
 CREATE INDEX tasks_in_line ON tasks (namespace, priority DESC, turn, created_at, id, tool, tool_version)
 WHERE phase = 'queued';
 CREATE INDEX tasks_by_turn ON tasks (namespace, owner, priority, fence > 0, turn) WHERE phase = 'queued';
+CREATE INDEX tasks_of_tool ON tasks (namespace, tool, tool_version, priority, turn) WHERE phase = 'queued';
 CREATE INDEX tasks_due ON tasks (namespace, due_at, id, tool, tool_version)
 WHERE phase = 'parked' AND due_at IS NOT NULL;
 CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE lease_expires_at IS NOT NULL;

@@ -68,6 +68,21 @@ class QueueingContract(ContractBase):
         assert late.id in await self.taken(scene, 3)
         assert min(await self.shares(scene, 80)) >= 15
 
+    async def test_a_worker_that_lags_behind_does_not_take_the_line_back(self, scene: Scene) -> None:
+        await self.fill(scene, 5)
+        _, waiting = await self.fill(scene, 2, tool=OTHER)
+        await scene.claim(tools=frozenset({OTHER}))
+        await scene.claim()
+        late = await scene.create(owner=BOB, tool=OTHER)
+        claimed = await scene.claim(limit=2, tools=frozenset({OTHER}))
+        assert [task.id for task in claimed] == [waiting.id, late.id]
+
+    async def test_turns_that_were_given_up_are_left_to_whoever_comes(self, scene: Scene) -> None:
+        for task in (await self.fill(scene, 10))[:5]:
+            await scene.do(task, Cancel("alice"))
+        late = await self.fill(scene, 5, owner=BOB)
+        assert await self.taken(scene, 5) == [task.id for task in late]
+
     async def test_how_far_a_line_was_served_is_known_when_what_was_served_is_forgotten(self, scene: Scene) -> None:
         tasks = await self.fill(scene, 20)
         served = await self.taken(scene, 10)
@@ -81,6 +96,12 @@ class QueueingContract(ContractBase):
         await self.fill(scene, 10, owner=BOB)
         owners = [task.owner for task in await scene.claim(limit=10)]
         assert (owners.count(ALICE), owners.count(BOB)) == (5, 5)
+
+    async def test_one_claim_of_many_serves_a_line_as_far_as_many_claims_of_one_do(self, scene: Scene) -> None:
+        tasks = await self.fill(scene, 20)
+        await scene.claim(limit=10)
+        late = await scene.create(owner=BOB)
+        assert await self.taken(scene, 3) == [tasks[10].id, late.id, tasks[11].id]
 
     async def test_who_was_away_gets_no_more_than_a_turn_for_it(self, scene: Scene) -> None:
         await self.fill(scene, 20)

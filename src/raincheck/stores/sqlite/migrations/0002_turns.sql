@@ -20,5 +20,6 @@ DROP INDEX tasks_due;
 CREATE INDEX tasks_in_line ON tasks (namespace, priority DESC, turn, created_at, id, tool, tool_version)
 WHERE phase = 'queued';
 CREATE INDEX tasks_by_turn ON tasks (namespace, owner, priority, fence > 0, turn) WHERE phase = 'queued';
+CREATE INDEX tasks_of_tool ON tasks (namespace, tool, tool_version, priority, turn) WHERE phase = 'queued';
 CREATE INDEX tasks_due ON tasks (namespace, due_at, id, tool, tool_version)
 WHERE phase = 'parked' AND due_at IS NOT NULL;
