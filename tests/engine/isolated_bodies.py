@@ -1,6 +1,7 @@
 """Bodies for tests of isolation. Their processes import this module, so it imports little."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -265,3 +266,16 @@ def prints() -> None:
 
 
 tool_of_its_own = make_tool(plain, name="tool_of_its_own", isolation="process")
+
+
+async def hurried(task: TaskContext) -> None:
+    """Gives up on many a step while it is asked for, runs, or is recorded; and then waits."""
+
+    async def step() -> int:
+        return 1
+
+    for number in range(60):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.0004):
+                await task.step(f"step {number}", step)
+    await task.elicit("Go on?", {"type": "object"})

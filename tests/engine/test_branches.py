@@ -5,7 +5,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
+import isolated_bodies
 import pytest
 from workbench import Bench
 
@@ -213,3 +215,25 @@ async def test_not_too_many_steps_run_in_threads_at_once(bench: Bench) -> None:
 
     async with bench.working():
         assert 1 <= int(str(await bench.result_of("work"))) <= 32
+
+
+async def test_steps_that_were_given_up_on_do_not_keep_a_body_in_a_process_from_parking(bench: Bench) -> None:
+    bench.toolbox.tool(isolation="process")(isolated_bodies.hurried)
+    async with bench.working() as engine:
+        task = await engine.submit("hurried")
+        await bench.reach(task.id, Phase.PARKED)
+
+
+async def test_a_report_that_can_not_be_put_into_words_is_left_out(bench: Bench) -> None:
+    class Silent:
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @bench.toolbox.tool
+    async def speechless(task: TaskContext) -> str:
+        await task.status(cast("str", Silent()))
+        await task.progress(1, 2, cast("str", Silent()))
+        return "done"
+
+    async with bench.working():
+        assert await bench.result_of("speechless") == "done"

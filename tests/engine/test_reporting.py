@@ -90,7 +90,7 @@ async def test_progress_that_is_no_number_is_left_out_with_one_warning_and_the_w
     assert view.outcome == b'"done"'
     # Without a total, or with one that is no number: what was reported of it is either whole or left out.
     assert view.task.progress == (Progress(2, None) if odd is None else Progress(1, 4))
-    warnings = [one for one in caplog.records if "a progress report was left out" in one.getMessage()]
+    warnings = [one for one in caplog.records if "a report was left out" in one.getMessage()]
     assert len(warnings) == (0 if odd is None else 1)
 
 

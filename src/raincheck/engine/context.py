@@ -143,10 +143,11 @@ class TaskContext(TaskIdentity):
             result = await self._call(fn, args, kwargs)
             # What is recorded is what is returned, so that a body can't tell its first attempt from a later one.
             result = decode(encode(result, what=f"the result of step {name!r}"))
+            await self._desk.finish_step(name, turn, mark, result)
         except BaseException:
+            # Also if only the waiting for its record was given up: for the body, it is not under way any more.
             self._desk.drop_step(name, turn.occurrence)
             raise
-        await self._desk.finish_step(name, turn, mark, result)
         return result
 
     @overload

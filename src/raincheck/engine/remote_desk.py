@@ -85,6 +85,7 @@ class RemoteDesk:
         self._send = send
         self._numbers = count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._beginning: dict[int, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_stopped = False
 
@@ -96,7 +97,18 @@ class RemoteDesk:
         if answer is not None:
             # The body may be over, and its loop closed.
             with suppress(RuntimeError):
-                answer.get_loop().call_soon_threadsafe(_settle, answer, reply)
+                answer.get_loop().call_soon_threadsafe(self._settle, reply["id"], answer, reply)
+
+    def _settle(self, number: int, answer: "asyncio.Future[Any]", reply: Message) -> None:
+        if answer.cancelled():
+            self._drop_unbegun(number, reply.get("result"))
+        _settle(answer, reply)
+
+    def _drop_unbegun(self, number: int, turn: Any) -> None:  # noqa: ANN401 - the answer to any call
+        """A call was given up just when its answer came: nobody is there to run the step, or to say that it is not."""
+        name = self._beginning.pop(number, None)
+        if name is not None and turn is not None and not turn["is_recorded"]:
+            self.drop_step(name, turn["occurrence"])
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
         await self._ask("report", done=done, total=total, message=message)
@@ -144,12 +156,16 @@ class RemoteDesk:
         answer: asyncio.Future[Any] = self._loop.create_future()
         number = self._post(call, params, answer)
         try:
-            return await answer
+            result = await answer
         except asyncio.CancelledError:
             # Given up by whoever waited, say after a timeout of its own, and not by the desk: so the desk is told.
             if self._answers.pop(number, None) is not None:
                 self._send(pack({"cancel": encode(number)}))
+            elif answer.done() and not answer.cancelled() and answer.exception() is None:
+                self._drop_unbegun(number, answer.result())
             raise
+        self._beginning.pop(number, None)
+        return result
 
     def _post(self, call: str, params: Mapping[str, Json], answer: "asyncio.Future[Any] | None" = None) -> int:
         number = next(self._numbers)
@@ -157,6 +173,8 @@ class RemoteDesk:
         frame = pack({"call": encode(call), "id": encode(number), "params": given}, what=f"a call of {call}")
         if answer is not None:
             self._answers[number] = answer
+        if call == "begin_step":
+            self._beginning[number] = str(params["name"])
         self._send(frame)
         return number
 

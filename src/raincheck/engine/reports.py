@@ -6,7 +6,7 @@ import logging
 from raincheck.core.commands import Note
 from raincheck.core.records import Progress
 from raincheck.engine.hold import Hold
-from raincheck.errors import InvalidValue, LeaseLost, StoreError
+from raincheck.errors import LeaseLost, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +23,14 @@ class Reports:
         self._has_warned = False
 
     def take(self, done: float | None, total: float | None, message: str | None) -> None:
-        """Note it, to be written soon. Progress that is no number is left out: it is no reason to lose the work."""
+        """Note it, to be written soon. One that makes no sense is left out: it is no reason to lose the work."""
         try:
             self._progress = self._progress if done is None else self._furthest(Progress(done, total))
-        except (InvalidValue, TypeError, ValueError) as error:
+            self._message = self._message if message is None else str(message)
+        except Exception as error:  # noqa: BLE001 - a number that is none, words that can't be said: whatever it is
             if not self._has_warned:
-                logger.warning("task %s: a progress report was left out: %s", self._hold.task.id, error)
+                logger.warning("task %s: a report was left out: %s", self._hold.task.id, type(error).__name__)
             self._has_warned = True
-        self._message = self._message if message is None else message
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_now_and_then())
 

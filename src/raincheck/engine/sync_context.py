@@ -124,10 +124,10 @@ class SyncTaskContext(TaskIdentity):
             return turn.result  # type: ignore[return-value] # what was recorded is what it returned, as JSON
         try:
             result = decode(encode(fn(*args, **kwargs), what=f"the result of step {name!r}"))  # type: ignore[arg-type] # encode refuses what is not JSON
+            self._wait(self._desk.finish_step(name, turn, mark, result))
         except BaseException:
             self._desk.drop_step(name, turn.occurrence)
             raise
-        self._wait(self._desk.finish_step(name, turn, mark, result))
         return result  # type: ignore[return-value] # likewise
 
     @overload
