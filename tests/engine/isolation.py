@@ -11,7 +11,7 @@ from typing import Any
 from raincheck.core.content import InputKind
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
-from raincheck.engine.bodies import Ending, Raised, Returned
+from raincheck.engine.bodies import BodyCall, Ending, Raised, Returned
 from raincheck.engine.desk import Ended, Facts, StepTurn
 from raincheck.engine.isolated import ProcessBody
 from raincheck.engine.tools import make_tool
@@ -101,7 +101,7 @@ class Isolation:
     ) -> ProcessBody:
         tool = make_tool(body, name="isolated", isolation="process", grace=grace)
         variables = contextvars.copy_context()
-        process = ProcessBody(tool, arguments, FACTS, self.desk, lambda: is_stopped, variables)
+        process = ProcessBody(BodyCall(tool, arguments, FACTS, self.desk, lambda: is_stopped, variables))
         self.started.append(process)
         return process
 

@@ -20,7 +20,7 @@ from typing import Any, assert_never, cast
 
 from raincheck.core.commands import Command, Complete, Expire, Release
 from raincheck.core.payload import Json, Payload, decode, encode
-from raincheck.engine.bodies import Body, Ending, LoopBody, Raised, Returned, ThreadBody
+from raincheck.engine.bodies import Body, BodyCall, Ending, LoopBody, Raised, Returned, ThreadBody
 from raincheck.engine.checkpoints import Checkpoints
 from raincheck.engine.desk import Facts
 from raincheck.engine.hold import Hold, Stop
@@ -98,7 +98,7 @@ class Attempt:
             variables=cast("Mapping[str, Json]", _read(journal.variables) or {}),
         )
         start = BODIES[self.tool.place]
-        body = start(self.tool, arguments, facts, self.desk, self.hold.notice, variables)
+        body = start(BodyCall(self.tool, arguments, facts, self.desk, self.hold.notice, variables))
         if isinstance(body, LoopBody):
             self.desk.patience.main_branch = body.job
         return body

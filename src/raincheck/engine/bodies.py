@@ -34,6 +34,24 @@ class Raised:
 Ending = Returned | Raised
 
 
+@dataclass(frozen=True, slots=True)
+class BodyCall:
+    """Everything that a body is started with."""
+
+    tool: TaskTool
+    arguments: Mapping[str, Json]
+    facts: Facts
+    desk: Desk
+    is_stopped: Callable[[], bool]
+    """Asked by the body whether it has to stop."""
+    variables: contextvars.Context
+
+    def with_context(self, context: TaskContext | SyncTaskContext) -> Mapping[str, Any]:
+        """The arguments, and the context where the body takes one."""
+        name = self.tool.context_name
+        return self.arguments if name is None else {**self.arguments, name: context}
+
+
 class Body(Protocol):
     """A body that runs."""
 
@@ -55,27 +73,20 @@ class Body(Protocol):
 class LoopBody:
     """A coroutine in the event loop. Asked to stop, it is cancelled."""
 
-    def __init__(
-        self,
-        tool: TaskTool,
-        arguments: Mapping[str, Json],
-        facts: Facts,
-        desk: Desk,
-        is_stopped: Callable[[], bool],
-        variables: contextvars.Context,
-    ) -> None:
-        context = TaskContext(facts, desk, is_stopped)
-        call = _with_context(tool, arguments, context)
+    def __init__(self, call: BodyCall) -> None:
+        context = TaskContext(call.facts, call.desk, call.is_stopped)
+        arguments = call.with_context(context)
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._ending: Ending = Raised(asyncio.CancelledError())
         self.leftovers: Set[asyncio.Future[Any]] = context.threads.running
-        self.job = asyncio.create_task(self._run(tool, call), name=f"body of {facts.id}", context=variables)
+        running = self._run(call.tool, arguments)
+        self.job = asyncio.create_task(running, name=f"body of {call.facts.id}", context=call.variables)
         self.job.add_done_callback(self._end)
 
-    async def _run(self, tool: TaskTool, call: Mapping[str, Any]) -> None:
+    async def _run(self, tool: TaskTool, arguments: Mapping[str, Any]) -> None:
         # Whatever it raises ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
         try:
-            self._ending = Returned(await tool.body(**call))
+            self._ending = Returned(await tool.body(**arguments))
         except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
             self._ending = Raised(error)
 
@@ -92,31 +103,18 @@ class ThreadBody:
 
     leftovers: Set[asyncio.Future[Any]] = frozenset()
 
-    def __init__(
-        self,
-        tool: TaskTool,
-        arguments: Mapping[str, Json],
-        facts: Facts,
-        desk: Desk,
-        is_stopped: Callable[[], bool],
-        variables: contextvars.Context,
-    ) -> None:
-        context = SyncTaskContext(facts, desk, is_stopped, Waiting(asyncio.get_running_loop()))
-        call = _with_context(tool, arguments, context)
+    def __init__(self, call: BodyCall) -> None:
+        waiting = Waiting(asyncio.get_running_loop())
+        context = SyncTaskContext(call.facts, call.desk, call.is_stopped, waiting)
+        arguments = call.with_context(context)
 
         def run() -> Ending:
             try:
-                return Returned(tool.body(**call))
+                return Returned(call.tool.body(**arguments))
             except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
                 return Raised(error)
 
-        self.ended = variables.run(start_in_thread, run, name=f"raincheck-{tool.name}")
+        self.ended = call.variables.run(start_in_thread, run, name=f"raincheck-{call.tool.name}")
 
     def ask_to_stop(self) -> None:
         """Nothing to do: the desk refuses it from now on."""
-
-
-def _with_context(
-    tool: TaskTool, arguments: Mapping[str, Json], context: TaskContext | SyncTaskContext
-) -> Mapping[str, Any]:
-    return arguments if tool.context_name is None else {**arguments, tool.context_name: context}

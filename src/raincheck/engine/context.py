@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Variables(Mapping[str, Json]):
+class StoredValues(Mapping[str, Json]):
     """A small map that later attempts see too. Reading it costs nothing; each change is written at once."""
 
     def __init__(self, values: Mapping[str, Json], desk: Desk) -> None:
@@ -33,6 +33,10 @@ class Variables(Mapping[str, Json]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+class Variables(StoredValues):
+    """The variables of a task."""
 
     async def set(self, name: str, value: Json) -> None:
         await self._replace({**self._values, name: value})

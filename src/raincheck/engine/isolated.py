@@ -5,19 +5,18 @@ do, the calls of the body's context, how it ended. The process is believed nothi
 """
 
 import asyncio
-import contextvars
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Set
+from collections.abc import Coroutine, Mapping, Set
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from raincheck.core.payload import Json, encode
-from raincheck.engine.bodies import Ending, Raised, Returned
+from raincheck.engine.bodies import BodyCall, Ending, Raised, Returned
 from raincheck.engine.conversation import converse, wait_out
 from raincheck.engine.desk import Desk, Facts
 from raincheck.engine.finding import place_of
@@ -62,22 +61,14 @@ class ProcessBody:
 
     leftovers: Set[asyncio.Future[Any]] = frozenset()
 
-    def __init__(
-        self,
-        tool: TaskTool,
-        arguments: Mapping[str, Json],
-        facts: Facts,
-        desk: Desk,
-        is_stopped: Callable[[], bool],
-        variables: contextvars.Context,  # noqa: ARG002 - they don't go to another process
-    ) -> None:
+    def __init__(self, call: BodyCall) -> None:
         self._loop = asyncio.get_running_loop()
-        self._grace = tool.grace
+        self._grace = call.tool.grace
         self._process = GroupLeader(_command())
-        self._is_stopping = is_stopped()
+        self._is_stopping = call.is_stopped()
         self._killing: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[Ending] = self._loop.create_future()
-        self._job = asyncio.create_task(self._run(tool, arguments, facts, desk), name=f"body of {facts.id}")
+        self._job = asyncio.create_task(self._run(call), name=f"body of {call.facts.id}")
         self._job.add_done_callback(self._end)
 
     def ask_to_stop(self) -> None:
@@ -86,16 +77,16 @@ class ProcessBody:
             self._process.signal(signal.SIGTERM)
             self._kill_later()
 
-    async def _run(self, tool: TaskTool, arguments: Mapping[str, Json], facts: Facts, desk: Desk) -> Ending:
+    async def _run(self, call: BodyCall) -> Ending:
         if self._is_stopping:
             return Raised(asyncio.CancelledError())
-        order = _order(tool, arguments, facts)
+        order = _order(call.tool, call.arguments, call.facts)
         ours, theirs = socket.socketpair()
         with ours, theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             try:
                 writer.write(order)
-                return await self._attend(theirs, self._talk(reader, writer, desk))
+                return await self._attend(theirs, self._talk(reader, writer, call.desk))
             finally:
                 writer.close()
                 with suppress(OSError):

@@ -2,12 +2,12 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
 from raincheck.core.content import InputKind
 from raincheck.core.payload import Json, decode, encode
-from raincheck.engine.context import TaskIdentity, check_step
+from raincheck.engine.context import StoredValues, TaskIdentity, check_step
 from raincheck.engine.desk import Desk, Facts
 from raincheck.engine.fingerprint import fingerprint
 from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
@@ -53,22 +53,12 @@ def _runs_in(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-class SyncVariables(Mapping[str, Json]):
-    """A small map that later attempts see too. Reading it costs nothing; each change is written at once."""
+class SyncVariables(StoredValues):
+    """The variables of a task."""
 
     def __init__(self, values: Mapping[str, Json], desk: Desk, wait: Waiting) -> None:
-        self._values = dict(values)
-        self._desk = desk
+        super().__init__(values, desk)
         self._wait = wait
-
-    def __getitem__(self, name: str) -> Json:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def set(self, name: str, value: Json) -> None:
         self._replace({**self._values, name: value})
