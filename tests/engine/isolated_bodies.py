@@ -1,6 +1,7 @@
 """Bodies for tests of isolation. Their processes import this module, so it imports little."""
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
@@ -279,3 +280,9 @@ async def hurried(task: TaskContext) -> None:
             async with asyncio.timeout(0.0004):
                 await task.step(f"step {number}", step)
     await task.elicit("Go on?", {"type": "object"})
+
+
+def ends_slowly() -> str:
+    """Returns at once, in a process that takes its time to end."""
+    atexit.register(time.sleep, 3)
+    return "expensive"

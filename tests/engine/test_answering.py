@@ -49,6 +49,21 @@ async def test_an_answer_that_is_not_what_was_asked_for_is_refused_and_the_quest
         assert await engine.result(task.id) == {"count": 3}
 
 
+@pytest.mark.parametrize("schema", [{"type": "nonsense"}, {"$ref": "#/$defs/missing"}, {"$ref": "#"}])
+async def test_a_question_whose_schema_makes_no_sense_can_be_answered_all_the_same(
+    bench: Bench, schema: dict[str, Json]
+) -> None:
+    @bench.toolbox.tool
+    async def ask(task: TaskContext) -> Json:
+        return (await task.elicit("How many?", schema)).content
+
+    async with bench.working(Settings(patience=600)) as engine:
+        task = await engine.submit("ask")
+        await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
+        await engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {"count": 3}}})
+        assert await engine.result(task.id) == {"count": 3}
+
+
 async def test_a_model_of_the_caller_answers_with_an_object(bench: Bench) -> None:
     @bench.toolbox.tool
     async def ask(task: TaskContext) -> Json:

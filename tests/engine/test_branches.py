@@ -1,6 +1,7 @@
 """Bodies with branches: what one of them waits for, and what stops it, is never taken for work that was done."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,7 @@ from workbench import Bench
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
-from raincheck.core.retry import RetryPolicy
+from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import ToolError
 
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 ANYTHING: dict[str, Json] = {"type": "object"}
 AT_ONCE = RetryPolicy(attempts=3, jitter=0, first=RetryPolicy().first * 0, most=RetryPolicy().most)
+
+NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 
 
 def yes(said: str) -> Json:
@@ -237,3 +240,66 @@ async def test_a_report_that_can_not_be_put_into_words_is_left_out(bench: Bench)
 
     async with bench.working():
         assert await bench.result_of("speechless") == "done"
+
+
+async def test_a_body_that_takes_no_refusal_does_not_take_the_loop_with_it(bench: Bench) -> None:
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @bench.toolbox.tool(grace=0.1)
+    async def insists(task: TaskContext) -> None:
+        while not may_end.is_set():
+            began.set()
+            with contextlib.suppress(BaseException):
+                await task.progress(1)
+
+    @bench.toolbox.tool
+    async def quick() -> str:
+        return "still here"
+
+    async with bench.working() as engine:
+        task = await engine.submit("insists")
+        await began.wait()
+        await engine.cancel(task.id)
+        for _ in range(10):
+            assert await asyncio.wait_for(bench.result_of("quick"), 5) == "still here"
+        may_end.set()
+
+
+async def test_what_a_body_tidies_up_when_it_is_parked_is_not_cut_off(bench: Bench) -> None:
+    tidied: list[int] = []
+
+    @bench.toolbox.tool(grace=4)
+    async def tidy(task: TaskContext) -> int:
+        try:
+            await task.elicit("?", ANYTHING)
+        finally:
+            await asyncio.sleep(0.4)
+            tidied.append(task.attempt)
+        return task.attempt
+
+    async with bench.working() as engine:
+        task = await engine.submit("tidy")
+        await bench.reach(task.id, Phase.PARKED)
+        assert tidied == [1]
+        await engine.answer(task.id, {"elicit-0": yes("go on")})
+        assert await engine.result(task.id) == 2
+
+
+async def test_a_body_that_has_returned_is_not_taken_for_stopped_while_its_process_ends(bench: Bench) -> None:
+    bench.toolbox.tool(isolation="process", attempt_timeout=2, grace=5, retry=NEVER_TWICE)(isolated_bodies.ends_slowly)
+    async with bench.working() as engine:
+        task = await engine.submit("ends_slowly")
+        assert await engine.result(task.id) == "expensive"
+
+
+async def test_a_context_belongs_to_its_loop(bench: Bench) -> None:
+    @bench.toolbox.tool
+    async def elsewhere(task: TaskContext) -> None:
+        async def report() -> None:
+            await task.progress(1)
+
+        await asyncio.to_thread(asyncio.run, report())
+
+    async with bench.working():
+        _, error = await bench.failure_of("elsewhere")
+    assert "a context belongs to the event loop that its body runs in" in error["message"]

@@ -42,7 +42,7 @@ async def test_a_coroutine_that_awaits_is_stopped_within_a_second(bench: Bench) 
 async def test_a_coroutine_that_swallows_its_cancellation_is_told_again(bench: Bench) -> None:
     began, swallowed, stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    @bench.toolbox.tool
+    @bench.toolbox.tool(grace=1)
     async def stubborn() -> None:
         began.set()
         try:

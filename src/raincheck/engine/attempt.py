@@ -35,8 +35,8 @@ from raincheck.errors import IllegalTransition, InvalidValue, LeaseLost, StoreEr
 
 logger = logging.getLogger(__name__)
 
-ASK_AGAIN_AFTER = 0.1
-"""Seconds after which a body that was asked to stop, and has not, is asked again."""
+LOOK_AGAIN_AFTER = 0.1
+"""Seconds after which to look whether a body that was asked to stop has to be asked again."""
 
 KILLING = 2.0
 """Seconds in which a process that was killed is gone."""
@@ -110,12 +110,14 @@ class Attempt:
         # A process is killed when its grace is over, and then is gone a little later.
         killing = KILLING if self.tool.place is Place.PROCESS else 0.0
         until = loop.time() + self.hold.grace + killing
+        asks_again_at = loop.time()
         while self.hold.is_stopped and (running := _running(body)) and loop.time() < until:
-            if body.ended in running:
-                body.ask_to_stop()
-                # A thread can't be told: it learns of it when it asks.
-                self.hold.is_noticed |= self.tool.place is not Place.THREAD
-            await asyncio.wait(running, timeout=ASK_AGAIN_AFTER)
+            # Told again while one of its calls waits to be taken out of it, and now and then, in case it did not
+            # listen. Not all the time, since being told takes it out of whatever it tidies up.
+            if body.ended in running and (self.hold.refused or loop.time() >= asks_again_at):
+                self.hold.is_noticed |= body.ask_to_stop()
+                asks_again_at = loop.time() + self.hold.grace / 4
+            await asyncio.wait(running, timeout=LOOK_AGAIN_AFTER)
         return body.ended.result() if body.ended.done() else None
 
     async def _time_out(self) -> None:

@@ -65,8 +65,8 @@ class Body(Protocol):
         """Threads of its steps that run on, whether or not it has ended."""
         ...
 
-    def ask_to_stop(self) -> None:
-        """Tell it to stop. May be said again, and once the body has ended."""
+    def ask_to_stop(self) -> bool:
+        """Tell it to stop, and say whether that was news to somebody: not to a thread, and not once it has ended."""
         ...
 
 
@@ -94,8 +94,8 @@ class LoopBody:
         """The job is over, perhaps because it was cancelled before its first step."""
         self.ended.set_result(self._ending)
 
-    def ask_to_stop(self) -> None:
-        self.job.cancel()
+    def ask_to_stop(self) -> bool:
+        return self.job.cancel()
 
 
 class ThreadBody:
@@ -116,5 +116,6 @@ class ThreadBody:
 
         self.ended = call.variables.run(start_in_thread, run, name=f"raincheck-{call.tool.name}")
 
-    def ask_to_stop(self) -> None:
-        """Nothing to do: the desk refuses it from now on."""
+    def ask_to_stop(self) -> bool:
+        """It learns of it when it asks for something: the desk refuses it from now on."""
+        return False

@@ -21,6 +21,12 @@ from raincheck.stores.requests import HeldAttempt
 
 logger = logging.getLogger(__name__)
 
+REFUSAL = 0.02
+"""Seconds that it takes to be refused."""
+
+TRIES = 5
+"""How often a write is tried that the database refuses for a reason of its own, which may be what is written."""
+
 LONGEST_PAUSE = 5.0
 """Seconds between two tries at a write that the store can't do at the moment."""
 
@@ -70,6 +76,8 @@ class Hold:
         self.lease_until = journal.task.attempt.lease.expires_at if journal.task.attempt else None
         """How long the lease lasts, as far as this process knows."""
         self.stopped = asyncio.Event()
+        self.refused = 0
+        """How many calls of the body wait to be taken out of it."""
         self.over = over
         """What comes of the attempt is written, or nothing does."""
         self.poked = asyncio.Event()
@@ -109,10 +117,19 @@ class Hold:
         A coroutine is taken out by the cancelling of its main branch, which takes the others along. Were a branch to
         end by itself, the main one might go on as if that branch had done its work.
         """
-        if self.notice():
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidValue("a context belongs to the event loop that its body runs in: don't use it in another")
+        if not self.notice():
+            return
+        self.refused += 1
+        try:
             if self.is_coroutine:
                 await self.over.wait()
-            raise asyncio.CancelledError
+            # A body that does not take no for an answer asks again and again, and others want to run, too.
+            await asyncio.sleep(REFUSAL)
+        finally:
+            self.refused -= 1
+        raise asyncio.CancelledError
 
     def heard(self) -> Coroutine[Any, Any, object]:
         """Something to await: news for the body, from now on. An answer, a child that ended, a pause."""
@@ -133,8 +150,6 @@ class Hold:
 
     async def note(self, command: Command) -> Task:
         """`write`, for a body: one whose attempt does not hold the task any more is taken out of its call."""
-        if asyncio.get_running_loop() is not self._loop:
-            raise InvalidValue("a context belongs to the event loop that its body runs in: don't use it in another")
         await self.check_going_on()
         try:
             return await self.write(command)
@@ -163,6 +178,8 @@ class Hold:
                 return self.task
             except StoreError as error:
                 tries += 1
+                if type(error) is StoreError and tries == TRIES:
+                    raise
                 logger.warning("task %s: will try again to write, since %s", self.task.id, error)
                 await self.means.clock.sleep(min(0.1 * 2**tries, LONGEST_PAUSE))
                 if self.why_stopped is Stop.LOST:

@@ -66,16 +66,20 @@ class ProcessBody:
         self._grace = call.tool.grace
         self._process = GroupLeader(_command())
         self._is_stopping = call.is_stopped()
+        self._has_spoken = False
         self._killing: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[Ending] = self._loop.create_future()
         self._job = asyncio.create_task(self._run(call), name=f"body of {call.facts.id}")
         self._job.add_done_callback(self._end)
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self) -> bool:
+        if self._has_spoken:
+            return False
         if not self._is_stopping and not self._job.done():
             self._is_stopping = True
             self._process.signal(signal.SIGTERM)
             self._kill_later()
+        return True
 
     async def _run(self, call: BodyCall) -> Ending:
         if self._is_stopping:
@@ -92,10 +96,14 @@ class ProcessBody:
                 with suppress(OSError):
                     await writer.wait_closed()
 
+    def _hear_last_word(self, _: object) -> None:
+        self._has_spoken = True
+        self._kill_later()
+
     async def _attend(self, theirs: socket.socket, conversation: Coroutine[Any, Any, Ending | None]) -> Ending:
         talking = asyncio.create_task(conversation)
         # It has said how it ended, or will say no more. Threads that the body left behind don't keep it.
-        talking.add_done_callback(lambda _: self._kill_later())
+        talking.add_done_callback(self._hear_last_word)
         gone = start_in_thread(partial(self._process.run, theirs), name="raincheck-process")
         try:
             await asyncio.wait({gone})

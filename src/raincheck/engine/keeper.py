@@ -54,12 +54,14 @@ class Keeper:
 
     async def _extend(self, store: Store) -> frozenset[TaskId]:
         now = self._means.clock.now()
-        held = [hold.held for hold in self._holds() if hold.lasts_until is None or now < hold.lasts_until]
+        # What is over may still have its place, and a later attempt of its task another one.
+        holds = [hold for hold in self._holds() if not hold.over.is_set()]
+        held = [hold.held for hold in holds if hold.lasts_until is None or now < hold.lasts_until]
         until = now + timedelta(seconds=self._lease)
         lost = await store.extend_leases(held, until=until) if held else frozenset[TaskId]()
         # Only now: one that the store refused is late, and whoever is next to look at the leases should try again.
         self._extended_at = now
-        for hold in self._holds():
+        for hold in holds:
             if hold.held in held and hold.task.id not in lost:
                 hold.lease_until = until
         return lost

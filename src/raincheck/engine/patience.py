@@ -74,6 +74,8 @@ class Patience:
         try:
             while not wait.is_over(self._clock.now()):
                 await self._stop_if_due()
+                if wait.is_over(self._clock.now()):
+                    break
                 left = self._left(is_alone=is_alone)
                 if left <= 0:
                     await self._park()

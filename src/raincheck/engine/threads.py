@@ -47,7 +47,12 @@ class StepThreads:
     async def call(self, fn: Callable[[], T]) -> T:
         """Call it in a new thread, and wait for what it returns."""
         await self._room.acquire()
-        future = start_in_thread(fn, name="raincheck-step")
+        try:
+            future = start_in_thread(fn, name="raincheck-step")
+        except RuntimeError:
+            # There are too many threads on this machine.
+            self._room.release()
+            raise
         self.running.add(future)
         future.add_done_callback(self._end)
         # Shielded, since a thread that nobody waits for any more goes on all the same.
