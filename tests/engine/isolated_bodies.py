@@ -286,3 +286,12 @@ def ends_slowly() -> str:
     """Returns at once, in a process that takes its time to end."""
     atexit.register(time.sleep, 3)
     return "expensive"
+
+
+def spins_for_ever(is_stubborn: bool, task: SyncTaskContext) -> None:
+    """Computes without end, and says in which process."""
+    if is_stubborn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    task.artifact("process", os.getpid())
+    while True:
+        pass

@@ -5,7 +5,9 @@ import threading
 import time
 from typing import cast
 
+import isolated_bodies
 import pytest
+from isolation import is_there
 from workbench import Bench, Interposed
 
 from raincheck.core.lifecycle import Event, Phase
@@ -171,3 +173,19 @@ async def test_a_completion_just_before_the_cancel_wins_and_the_cancel_is_told(b
         view = await engine.wait(task.id)
         assert (view.task.phase, view.outcome) == (Phase.COMPLETED, b'"done"')
     assert await bench.events(task.id) == ["create", "claim", "complete"]
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+async def test_a_process_that_computes_without_end_is_gone_within_its_grace(bench: Bench, is_stubborn: bool) -> None:
+    bench.toolbox.tool(isolation="process", grace=0.5)(isolated_bodies.spins_for_ever)
+    async with bench.working() as engine:
+        task = await engine.submit("spins_for_ever", {"is_stubborn": is_stubborn})
+        await engine.wait(task.id, until=lambda task: task.entries > 2)  # created, claimed, and its artifact is kept
+        process = str(await engine.artifact(task.id, "process"))
+        assert is_there(process)
+        await engine.cancel(task.id)
+        # It is asked at once, and killed when its grace is over. The rest is for a machine that is busy.
+        async with asyncio.timeout(0.5 + 5):
+            while is_there(process):  # noqa: ASYNC110 - a process of another thread's can't be waited for
+                await asyncio.sleep(0.01)
+        assert (await engine.view(task.id)).task.phase is Phase.CANCELLED
