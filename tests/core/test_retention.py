@@ -118,3 +118,9 @@ def test_a_retention_at_the_edge_of_its_bounds_is_taken(name: str) -> None:
     for value in (ZERO, LONGEST_KEEP):
         fields: dict[str, Any] = {name: value}
         assert getattr(Retention(**fields), name) == value
+
+
+@pytest.mark.parametrize("wrong", [{"keep": 60}, {"ttl": "a day"}])
+def test_a_retention_of_the_wrong_kind_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="is a timedelta, not"):
+        Retention(**wrong)

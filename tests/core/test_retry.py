@@ -134,3 +134,9 @@ def test_by_default_there_are_three_attempts_with_growing_waits_and_an_interrupt
 def test_a_chance_that_is_none_is_refused(chance: float) -> None:
     with pytest.raises(InvalidValue, match="chance"):
         RetryPolicy().wait(1, chance)
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 2.5}, {"attempts": "3"}, {"first": 1}, {"most": 60.0}])
+def test_a_policy_of_the_wrong_kind_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"not {next(iter(wrong.values()))!r}"):
+        RetryPolicy(**wrong)

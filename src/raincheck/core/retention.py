@@ -22,6 +22,8 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name, value in (("keep", self.keep), ("ttl", self.ttl)):
+            if value is not None and not isinstance(value, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+                raise ConfigurationError(f"retention {name} is a timedelta, not {value!r}")
             if value is not None and not timedelta(0) <= value <= LONGEST_KEEP:
                 raise ConfigurationError(
                     f"retention {name} must be between 0 and {LONGEST_KEEP.days} days, not {value}"

@@ -33,8 +33,11 @@ class RetryPolicy:
     on_interrupt: OnInterrupt = OnInterrupt.RETRY
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ConfigurationError(f"a task needs at least one attempt, not {self.attempts}")
+        if not isinstance(self.attempts, int) or self.attempts < 1:  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+            raise ConfigurationError(f"a task needs at least one attempt, not {self.attempts!r}")
+        for name, wait in (("first", self.first), ("most", self.most)):
+            if not isinstance(wait, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - likewise
+                raise ConfigurationError(f"a retry's {name} wait is a timedelta, not {wait!r}")
         if not timedelta(0) <= self.first <= self.most <= LONGEST_WAIT:
             raise ConfigurationError(
                 f"retry waits must satisfy 0 <= first <= most <= {LONGEST_WAIT.days} days, "
