@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
 from raincheck.core.records import Tool
@@ -41,7 +42,8 @@ class ToolSettings(TypedDict, total=False):
     concurrency: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Without slots, so that what is derived from the body is derived once and not for every task.
+@dataclass(frozen=True, eq=False)
 class TaskTool:
     """A function, and what is to hold for the tasks that run it. Times are in seconds."""
 
@@ -95,15 +97,19 @@ class TaskTool:
             return Place.PROCESS
         return Place.LOOP if self.is_async else Place.THREAD
 
-    @property
+    @cached_property
     def context_name(self) -> str | None:
         """The parameter that takes the context, if it has one."""
         return next(iter(checks.context_parameters(self.body)), None)
 
-    @property
+    @cached_property
     def runs(self) -> frozenset[Tool]:
         """The versions whose tasks it can run."""
         return frozenset(Tool(self.name, version) for version in (self.version, *self.continues))
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.body)
 
     def check_arguments(self, arguments: Mapping[str, object]) -> None:
         """Refuse arguments that the body does not take.
@@ -115,7 +121,7 @@ class TaskTool:
             raise InvalidValue(f"the arguments of tool {self.name!r} are names with values, not {arguments!r}")
         context = {} if self.context_name is None else {self.context_name: None}
         try:
-            inspect.signature(self.body).bind(**arguments, **context)
+            self._signature.bind(**arguments, **context)
         except TypeError as error:
             raise InvalidValue(f"tool {self.name!r} can't be called like that: {error}") from error
 
