@@ -21,7 +21,7 @@ OCCURRENCES = 1 << 31
 def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Limits) -> Change | None:
     """The change that the report makes; None if it says nothing new."""
     _check(task, note, limits)
-    progress = _forward(task.progress, note.progress)
+    progress = forward(task.progress, note.progress)
     message = task.status_message if note.status_message is None else clip(note.status_message)
     words = _words(note)
     says_more = message != task.status_message
@@ -51,7 +51,7 @@ def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Li
     )
 
 
-def _forward(old: Progress | None, new: Progress | None) -> Progress | None:
+def forward(old: Progress | None, new: Progress | None) -> Progress | None:
     """Progress never goes backwards: a later attempt that starts over shows where the earlier one was."""
     if old is None or new is None:
         return new or old

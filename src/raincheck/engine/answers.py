@@ -5,9 +5,8 @@ from typing import Any
 
 from raincheck.core.content import InputKind, InputRequest
 from raincheck.core.payload import Json, decode
+from raincheck.engine.reply import ACTIONS
 from raincheck.errors import InvalidValue
-
-ACTIONS = ("accept", "decline", "cancel")
 
 
 def check_answer(question: InputRequest, answer: Json) -> None:

@@ -15,6 +15,7 @@ from raincheck.core.decide import decide
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
+from raincheck.engine.timing import pause_after
 from raincheck.errors import AlreadyRecorded, InvalidValue, LeaseLost, StaleChange, StoreError, TaskNotFound
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import HeldAttempt
@@ -26,9 +27,6 @@ REFUSAL = 0.02
 
 TRIES = 5
 """How often a write is tried that the database refuses for a reason of its own, which may be what is written."""
-
-LONGEST_PAUSE = 5.0
-"""Seconds between two tries at a write that the store can't do at the moment."""
 
 
 class Stop(Enum):
@@ -181,7 +179,7 @@ class Hold:
                 if type(error) is StoreError and tries == TRIES:
                     raise
                 logger.warning("task %s: will try again to write, since %s", self.task.id, error)
-                await self.means.clock.sleep(min(0.1 * 2**tries, LONGEST_PAUSE))
+                await self.means.clock.sleep(pause_after(tries))
                 if self.why_stopped is Stop.LOST:
                     raise LeaseLost(self.task.id, self.fence) from error
             else:

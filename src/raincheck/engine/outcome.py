@@ -15,6 +15,7 @@ from raincheck.core.commands import Complete, Fail
 from raincheck.core.payload import Json, encode
 from raincheck.core.records import Task
 from raincheck.core.retry import OnInterrupt
+from raincheck.engine.frames import plain_text
 from raincheck.engine.isolated import IsolatedError, ProcessDied
 from raincheck.engine.tools import TaskTool
 from raincheck.errors import CheckpointMismatch, ConfigurationError, InvalidValue, QuotaExceeded, TaskFailed, ToolError
@@ -65,7 +66,7 @@ class Verdict:
             exc_info=error,
         )
         if isinstance(error, OUR_OWN):
-            message, retryable = _text(str(error)), False
+            message, retryable = plain_text(str(error)), False
         else:
             message = f"tool {self.tool.name!r} failed unexpectedly: its operator finds it as error {error_id}"
             retryable = _is_among(error, self.tool.retry_on)
@@ -74,7 +75,7 @@ class Verdict:
             retryable &= not isinstance(error, ConfigurationError)
         shown = encode({"kind": "error", "message": message, "error_id": error_id})
         told = {"error_id": error_id, "type": type(error).__name__}
-        text = _text("".join(traceback.format_exception(error))[-self.traceback_limit :])
+        text = plain_text("".join(traceback.format_exception(error))[-self.traceback_limit :])
         detail = encode({**told, "traceback": text})
         return Fail(self.task.fence, shown, message, retryable=retryable, chance=self.chance, detail=detail)
 
@@ -107,8 +108,3 @@ def _is_among(error: BaseException, types: tuple[type[BaseException], ...]) -> b
     if isinstance(error, IsolatedError):
         return any(error.is_a(one) for one in types)
     return isinstance(error, types)
-
-
-def _text(text: str) -> str:
-    """Text that JSON can carry, whatever an error put into it."""
-    return text.encode(errors="replace").decode()

@@ -13,6 +13,7 @@ from raincheck.core.content import InputKind
 from raincheck.core.payload import Json, encode
 from raincheck.engine.desk import Desk, Ended, StepTurn
 from raincheck.engine.frames import BadFrame, Message, join, pack, rebuild_error
+from raincheck.engine.timing import runs_in
 
 _ANYTHING = (object,)
 _NUMBER = (int, float, NoneType)
@@ -125,7 +126,7 @@ class RemoteDesk:
         if self._loop is None:
             return
         params: dict[str, Json] = {"name": name, "occurrence": occurrence}
-        if _runs_here(self._loop):
+        if runs_in(self._loop):
             self._post("drop_step", params)
         else:
             self._loop.call_soon_threadsafe(lambda: self._post("drop_step", params))
@@ -182,13 +183,6 @@ class RemoteDesk:
 def fields_of(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
     """A record as an object: its fields as they are."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
 
 
 def _settle(answer: "asyncio.Future[Any]", reply: Message) -> None:

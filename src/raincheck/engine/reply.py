@@ -10,6 +10,9 @@ from raincheck.errors import InvalidValue, TaskFailed
 
 T = TypeVar("T")
 
+ACTIONS = ("accept", "decline", "cancel")
+"""What can be said to a question."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
@@ -47,7 +50,7 @@ def read_reply(answer: Json, schema: type[T] | Mapping[str, Json]) -> Reply[T]:
     Raises:
         InvalidValue: it has another shape, or its content is not what was asked for.
     """
-    if not isinstance(answer, Mapping) or answer.get("action") not in ("accept", "decline", "cancel"):
+    if not isinstance(answer, Mapping) or answer.get("action") not in ACTIONS:
         raise InvalidValue('an answer is {"action": "accept" | "decline" | "cancel", "content": …}')
     action, content = str(answer["action"]), answer.get("content")
     value: Any = None

@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from raincheck.core.commands import Note
+from raincheck.core.note import forward
 from raincheck.core.records import Progress
 from raincheck.engine.hold import Hold
 from raincheck.errors import LeaseLost, StoreError
@@ -25,7 +26,7 @@ class Reports:
     def take(self, done: float | None, total: float | None, message: str | None) -> None:
         """Note it, to be written soon. One that makes no sense is left out: it is no reason to lose the work."""
         try:
-            self._progress = self._progress if done is None else self._furthest(Progress(done, total))
+            self._progress = self._progress if done is None else forward(self._progress, Progress(done, total))
             self._message = self._message if message is None else str(message)
         except Exception as error:  # noqa: BLE001 - a number that is none, words that can't be said: whatever it is
             if not self._has_warned:
@@ -33,11 +34,6 @@ class Reports:
             self._has_warned = True
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_now_and_then())
-
-    def _furthest(self, new: Progress) -> Progress:
-        """Progress never goes backwards, also not between two writes."""
-        old = self._progress
-        return new if old is None or new.done >= old.done else Progress(old.done, new.total)
 
     async def _flush(self) -> None:
         progress, message = self._progress, self._message

@@ -18,7 +18,7 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import Task
 from raincheck.engine.attempt import Attempt
 from raincheck.engine.checkpoints import Checkpoints
-from raincheck.engine.hold import LONGEST_PAUSE, Hold, Means, Stop
+from raincheck.engine.hold import Hold, Means, Stop
 from raincheck.engine.local_desk import LocalDesk
 from raincheck.engine.offspring import Offspring
 from raincheck.engine.outcome import TRACEBACK_LIMIT, Verdict
@@ -26,6 +26,7 @@ from raincheck.engine.patience import Patience
 from raincheck.engine.reports import Reports
 from raincheck.engine.room import Room
 from raincheck.engine.settings import Settings
+from raincheck.engine.timing import pause_after
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.tools import Place, TaskTool
 from raincheck.errors import LeaseLost, StoreUnavailable, TaskNotFound, UnknownTool
@@ -119,7 +120,7 @@ class Runner:
             except StoreUnavailable as error:
                 tries += 1
                 logger.warning("task %s: will try again to read its journal, since %s", task.id, error)
-                await self._means.clock.sleep(min(0.1 * 2**tries, LONGEST_PAUSE))
+                await self._means.clock.sleep(pause_after(tries))
 
     def poke(self, hint: Hint) -> None:
         """Have the attempts look whose tasks may have changed."""

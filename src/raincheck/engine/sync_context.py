@@ -11,6 +11,7 @@ from raincheck.engine.context import StoredValues, TaskIdentity, check_step
 from raincheck.engine.desk import Desk, Facts
 from raincheck.engine.fingerprint import fingerprint
 from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
+from raincheck.engine.timing import runs_in
 from raincheck.errors import InvalidValue
 
 P = ParamSpec("P")
@@ -31,7 +32,7 @@ class Waiting:
         self._loop = loop
 
     def __call__(self, asking: Coroutine[Any, Any, T]) -> T:
-        if _runs_in(self._loop):
+        if runs_in(self._loop):
             asking.close()
             raise InvalidValue("a SyncTaskContext is for plain functions: it would wait for the loop it is called in")
         try:
@@ -44,13 +45,6 @@ class Waiting:
             # The program ends, and this thread has outlived its engine.
             asking.close()
             raise BodyStopped from None
-
-
-def _runs_in(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
 
 
 class SyncVariables(StoredValues):

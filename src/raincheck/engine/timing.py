@@ -1,7 +1,13 @@
-"""Waiting for whichever comes first."""
+"""Event loops: waiting for whichever comes first, telling where one is, and how long to wait before another try."""
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import timedelta
+
+from raincheck.core.retry import RetryPolicy
+
+PAUSES = RetryPolicy(first=timedelta(milliseconds=200), most=timedelta(seconds=5), jitter=0.0)
+"""The waits between tries at a store that is away: they grow, and stay bounded however long that takes."""
 
 
 async def first_of(*events: Awaitable[object]) -> None:
@@ -12,3 +18,16 @@ async def first_of(*events: Awaitable[object]) -> None:
     finally:
         for job in jobs:
             job.cancel()
+
+
+def pause_after(tries: int) -> float:
+    """How many seconds to wait after so many tries at a store that is away."""
+    return PAUSES.wait(tries, chance=0.0).total_seconds()
+
+
+def runs_in(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this is called in that event loop."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
