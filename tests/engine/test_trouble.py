@@ -12,14 +12,23 @@ from workbench import QUICK, Bench
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
+from raincheck.core.records import Task
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, TaskContext
 from raincheck.stores.feed import Feed
 from raincheck.stores.interface import Store
+from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
+
+
+async def let_time_pass(engine: Engine, task: Task, clock: FakeClock) -> None:
+    """Until the task has ended."""
+    while not (await engine.view(task.id)).task.is_terminal:
+        clock.advance(1)
+        await asyncio.sleep(0.001)
 
 
 async def test_a_result_is_not_thrown_away_because_the_store_is_away_for_long(bench: Bench) -> None:
@@ -35,9 +44,7 @@ async def test_a_result_is_not_thrown_away_because_the_store_is_away_for_long(be
 
     async with bench.working(Settings(lease=3_600), clock=clock) as engine:
         task = await engine.submit("once")
-        while not (await engine.view(task.id)).task.is_terminal:
-            clock.advance(1)
-            await asyncio.sleep(0.001)
+        await let_time_pass(engine, task, clock)
         assert await engine.result(task.id) == "all that work"
     assert ran == [1]
 
@@ -55,9 +62,7 @@ async def test_a_step_waits_for_a_store_that_is_away_and_is_not_run_again(bench:
 
     async with bench.working(Settings(lease=3_600), clock=clock) as engine:
         task = await engine.submit("once")
-        while not (await engine.view(task.id)).task.is_terminal:
-            clock.advance(1)
-            await asyncio.sleep(0.001)
+        await let_time_pass(engine, task, clock)
         assert await engine.result(task.id) == "done"
     assert ran == [1]
 
