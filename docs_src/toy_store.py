@@ -26,6 +26,7 @@ class ToyDatabase:
 
     def __init__(self) -> None:
         self.documents = Documents()
+        self.secrets: dict[str, bytes] = {}
         self.listening: dict[Feeds, asyncio.AbstractEventLoop] = {}
         self.one_at_a_time = Lock()
 
@@ -126,6 +127,11 @@ class ToyStore:
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         live = self._opened().documents.live() if scope.may_list else ()
         return Counter(task.phase for task in live if scope.covers(task.namespace, task.owner))
+
+    async def secret(self, name: str) -> bytes:
+        ask.check_secret_name(name)
+        with self._opened().one_at_a_time:
+            return self._database.secrets.setdefault(name, ask.new_secret())
 
     def listen(self) -> AbstractContextManager[Feed]:
         self._opened()

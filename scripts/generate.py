@@ -1,7 +1,7 @@
-"""Writes the parts of the docs that say what the code says: `python -m scripts.generate [--check]`.
+"""Writes what says what something else says, in docs and types: `python -m scripts.generate [--check]`.
 
 A part stands between `<!-- generated: NAME ARGUMENTS -->` and `<!-- end -->` on any page; `PARTS` says what each name
-means. With `--check` nothing is written, and a page that is out of date makes it fail.
+means. With `--check` nothing is written, and a file that is out of date makes it fail.
 """
 
 import ast
@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from scripts import shapes
 from scripts.diagram import diagram, small_diagram
 
 from raincheck import errors
@@ -33,14 +34,20 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         print("usage: python -m scripts.generate [--check]", file=sys.stderr)
         return 2
-    stale = {page: new for page in pages() if (new := fill(old := page.read_text(encoding="utf-8"))) != old}
-    for page, text in stale.items():
+    stale = {file: text for file, text in current() if text != file.read_text(encoding="utf-8")}
+    for file, text in stale.items():
         if arguments:
-            print(f"{page.relative_to(ROOT)} is out of date: run scripts/check --fix", file=sys.stderr)
+            print(f"{file.relative_to(ROOT)} is out of date: run scripts/check --fix", file=sys.stderr)
         else:
-            page.write_text(text, encoding="utf-8")
-            print(f"wrote {page.relative_to(ROOT)}", file=sys.stderr)
+            file.write_text(text, encoding="utf-8")
+            print(f"wrote {file.relative_to(ROOT)}", file=sys.stderr)
     return 1 if arguments and stale else 0
+
+
+def current() -> Iterator[tuple[Path, str]]:
+    """Every file that has something generated, as it should be."""
+    yield from ((page, fill(page.read_text(encoding="utf-8"))) for page in pages())
+    yield from ((module, shapes.write(module)) for module in sorted(ROOT.glob("src/raincheck/wire/*_shapes.py")))
 
 
 def pages() -> list[Path]:

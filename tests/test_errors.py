@@ -58,7 +58,7 @@ def test_the_tree_that_is_drawn_is_the_real_one() -> None:
 def test_the_drawing_is_complete_and_in_the_order_of_the_code() -> None:
     drawn = list(_drawn())
     assert drawn == list(CLASSES)
-    assert len(drawn) == 25
+    assert len(drawn) == 26
 
 
 @pytest.mark.parametrize("name", CLASSES)

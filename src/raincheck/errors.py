@@ -24,6 +24,7 @@
     │   ├── NotAStore              something else is kept there
     │   └── SchemaMismatch         written by another version of raincheck
     ├── ToolError                  raised by a tool's body: an error that its caller should read
+    ├── ProtocolError              raised by a tool's body: a JSON-RPC error, with which the task fails
     └── ConfigurationError         raised when things are put together, not at first use
 
 A message says what happened, to what, and what to do. Facts that a program may want are attributes.
@@ -71,11 +72,9 @@ class LeaseLost(TaskError):
     """The attempt no longer holds the task. Stop quietly: whatever it would write is refused."""
 
     def __init__(self, task_id: str, attempt: int) -> None:
-        super().__init__(
-            task_id,
-            f"attempt {attempt} does not hold task {task_id!r} (it ended, was never claimed, or another attempt "
-            f"began): stop the work, its writes are refused",
-        )
+        why = "it ended, was never claimed, or another attempt began"
+        message = f"attempt {attempt} does not hold task {task_id!r} ({why}): stop the work, its writes are refused"
+        super().__init__(task_id, message)
         self.attempt = attempt
 
 
@@ -90,9 +89,8 @@ class AlreadyRecorded(TaskError):
     """Something that may exist only once on a task, or a task of that id, exists already. Nothing was written."""
 
     def __init__(self, task_id: str, what: str = "been created") -> None:
-        super().__init__(
-            task_id, f"task {task_id!r} already has {what}; nothing was written: use a new name, or read what is there"
-        )
+        message = f"task {task_id!r} already has {what}; nothing was written: use a new name, or read what is there"
+        super().__init__(task_id, message)
         self.what = what
 
     @classmethod
@@ -108,11 +106,8 @@ class IdempotencyConflict(TaskError):
     """The idempotency key was used for a different request. `task_id` is the task that has the key."""
 
     def __init__(self, task_id: str, key: str) -> None:
-        super().__init__(
-            task_id,
-            f"idempotency key {key!r} already belongs to task {task_id!r}, which was asked for another tool or with "
-            f"other arguments: use a new key for a new request",
-        )
+        message = f"idempotency key {key!r} already belongs to task {task_id!r}, which was asked for another tool"
+        super().__init__(task_id, f"{message} or with other arguments: use a new key for a new request")
         self.key = key
 
 
@@ -203,11 +198,8 @@ class SchemaMismatch(StoreError):
     """The store was written by a newer raincheck. It was left untouched."""
 
     def __init__(self, store: str, found: int, known: int) -> None:
-        super().__init__(
-            store,
-            f"its schema is version {found}, and this raincheck knows versions up to {known}: "
-            f"upgrade raincheck, or name another store",
-        )
+        message = f"its schema is version {found}, and this raincheck knows versions up to {known}"
+        super().__init__(store, f"{message}: upgrade raincheck, or name another store")
         self.found = found
         self.known = known
 
@@ -218,6 +210,15 @@ class ToolError(RaincheckError):
     def __init__(self, message: str, content: object = None) -> None:
         super().__init__(message)
         self.content = content
+
+
+class ProtocolError(RaincheckError):
+    """A JSON-RPC error that the body of a tool chose: the task fails with it, and is not tried again."""
+
+    def __init__(self, message: str, code: int, data: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
 
 
 class ConfigurationError(RaincheckError):

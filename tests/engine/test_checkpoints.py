@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from raincheck.core.content import InputKind, InputRequest, Journal, Step
 from raincheck.core.lifecycle import Phase
@@ -150,21 +151,17 @@ def test_arguments_too_deep_to_look_through_are_no_reason_to_fail() -> None:
     assert fingerprint("step", (loop,), {})
 
 
-class Confirm:
-    """As much of a pydantic model as is used."""
+class Confirm(BaseModel):
+    ok: bool
 
-    def __init__(self, ok: bool) -> None:
-        self.ok = ok
 
-    @classmethod
-    def model_json_schema(cls) -> Json:
-        return {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+class Order(BaseModel):
+    note: str | None = None
+    size: Literal["small", "large"] = "small"
 
-    @classmethod
-    def model_validate(cls, content: Any) -> Self:
-        if not isinstance(content, dict) or not isinstance(content.get("ok"), bool):  # pyright: ignore[reportUnknownMemberType]
-            raise ValueError("ok should be true or false")  # noqa: TRY004 - as pydantic does
-        return cls(content["ok"])  # pyright: ignore[reportUnknownArgumentType]
+
+class Nested(BaseModel):
+    inner: Confirm
 
 
 def test_what_is_asked_for_is_a_schema_or_a_model_that_has_one() -> None:
@@ -172,6 +169,14 @@ def test_what_is_asked_for_is_a_schema_or_a_model_that_has_one() -> None:
     assert schema_of(Confirm) == Confirm.model_json_schema()
     with pytest.raises(InvalidValue, match="ask for a JSON Schema or a pydantic model, not <class 'int'>"):
         schema_of(int)
+
+
+def test_a_model_is_asked_for_in_the_kinds_of_fields_that_a_form_has() -> None:
+    described: Any = schema_of(Order)
+    assert described["properties"]["note"]["type"] == "string", "what may be left out is not of two types"
+    assert described["properties"]["size"]["enum"] == ["small", "large"]
+    with pytest.raises(InvalidValue, match="nobody can be asked for a Nested"):
+        schema_of(Nested)
 
 
 def test_an_accepted_answer_is_read_as_what_was_asked_for() -> None:
@@ -199,5 +204,5 @@ def test_an_answer_of_another_shape_is_refused(answer: Json) -> None:
 
 
 def test_an_accepted_answer_that_is_not_what_was_asked_for_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="the answer is not a Confirm: ok should be true or false"):
-        read_reply({"action": "accept", "content": {"ok": "yes"}}, Confirm)
+    with pytest.raises(InvalidValue, match="the answer is not a Confirm: 1 validation error"):
+        read_reply({"action": "accept", "content": {"ok": "perhaps"}}, Confirm)

@@ -108,7 +108,7 @@ class World:
         await store.open()
         try:
             await check_invariants(store)
-            return await snapshot(store) | await asyncio.to_thread(self.lines)
+            return await snapshot(store) | await asyncio.to_thread(self.lines) | await asyncio.to_thread(self.secrets)
         finally:
             await store.close()
 
@@ -116,6 +116,11 @@ class World:
         """How far the lines have been served, which shows only in what is claimed later."""
         with closing(sqlite3.connect(self.path)) as connection:
             return {TaskId("lines"): connection.execute("SELECT * FROM lines").fetchall()}
+
+    def secrets(self) -> Snapshot:
+        """Which secrets there are. What is in them is another in every run."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            return {TaskId("secrets"): connection.execute("SELECT name, length(bytes) FROM secrets").fetchall()}
 
     def change(self, name: str, command: Command) -> Change:
         change = decide(self.tasks[name], command, self.clock.now())
@@ -181,6 +186,10 @@ async def prunes(world: World, store: Store) -> None:
     await store.prune(now=expires_at, limit=10)
 
 
+async def asks_first_for_a_secret(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
+    await store.secret("key")
+
+
 SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
     "create": [creates],
     "commit": [
@@ -192,6 +201,7 @@ SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
     "claim": [claims_two],
     "extend_leases": [extends_two],
     "prune": [prunes],
+    "secret": [asks_first_for_a_secret],
 }
 READING = {
     "next_due",
@@ -233,7 +243,8 @@ async def test_a_crash_anywhere_leaves_all_or_nothing(
         assert left in (nothing, everything)
 
     points = await enumerate_crashes(world.make_store, partial(scenario, world), check)
-    assert points[0] == "BEGIN IMMEDIATE"
+    # A secret is looked for before it is made.
+    assert next(point for point in points if point != QUERIES["secret"]) == "BEGIN IMMEDIATE"
     assert points[-2:] == ["COMMIT", "after COMMIT"]
     assert len(points) >= 6
 

@@ -26,6 +26,7 @@ class InputKind(StrEnum):
 
     ELICITATION = "elicitation"
     SAMPLING = "sampling"
+    ROOTS = "roots"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,27 @@
 """Answers from outside: refused while the question is still open, if they are not what was asked for."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from raincheck.core.content import InputKind, InputRequest
-from raincheck.core.payload import Json, decode
+from raincheck.core.payload import Json, Payload, decode
 from raincheck.engine.reply import ACTIONS
-from raincheck.errors import InvalidValue
+from raincheck.errors import InvalidValue, ToolError
+
+
+def check_may_ask(caller: Payload | None, kind: InputKind) -> None:
+    """Refuse a question that the caller said it can't be asked: it would stay open for good.
+
+    What a caller can do is among what the server wrote down of the call, as `capabilities`; where nothing was written,
+    anything may be asked.
+
+    Raises:
+        ToolError: for the caller to read.
+    """
+    known = decode(caller) if caller is not None else None
+    capabilities = known.get("capabilities") if isinstance(known, Mapping) else None
+    if isinstance(capabilities, Mapping) and kind not in capabilities:
+        raise ToolError(f"this tool has to ask something, and its caller did not declare the capability {kind!s}")
 
 
 def check_answer(question: InputRequest, answer: Json) -> None:
@@ -18,15 +33,30 @@ def check_answer(question: InputRequest, answer: Json) -> None:
     what = f"the answer to {question.key!r}"
     if not isinstance(answer, Mapping):
         raise InvalidValue(f"{what} must be an object, not {type(answer).__name__}")
-    if question.kind is not InputKind.ELICITATION:
-        return
+    match question.kind:
+        case InputKind.ELICITATION:
+            _check_elicited(what, question, answer)
+        case InputKind.SAMPLING:
+            is_message = isinstance(answer.get("model"), str) and isinstance(answer.get("content"), Mapping | list)
+            if not is_message or answer.get("role") not in ("user", "assistant"):
+                raise InvalidValue(f"{what} is what a model said: an object with role, content and model")
+        case InputKind.ROOTS:
+            if not isinstance(answer.get("roots"), list):
+                raise InvalidValue(f"{what} is an object with a list of roots")
+        case _:
+            assert_never(question.kind)
+
+
+def _check_elicited(what: str, question: InputRequest, answer: Mapping[str, Json]) -> None:
     action, content = answer.get("action"), answer.get("content")
     if action not in ACTIONS:
         raise InvalidValue(f'{what} is {{"action": "accept", "content": …}} or has the action "decline" or "cancel"')
     if action == "accept":
         request = decode(question.request)
         assert isinstance(request, Mapping)  # noqa: S101 - we wrote it
-        _check_content(what, content, request["requestedSchema"])
+        # What is asked for by sending somebody to a page has no schema, and no content.
+        if "requestedSchema" in request:
+            _check_content(what, content, request["requestedSchema"])
 
 
 def _check_content(what: str, content: Json, schema: Any) -> None:  # noqa: ANN401 - any JSON Schema

@@ -31,7 +31,7 @@ from raincheck.engine.outcome import Verdict, unwrapped
 from raincheck.engine.reports import Reports
 from raincheck.engine.timing import first_of
 from raincheck.engine.tools import Place, TaskTool
-from raincheck.errors import IllegalTransition, InvalidValue, LeaseLost, StoreError, ToolError
+from raincheck.errors import IllegalTransition, InvalidValue, LeaseLost, ProtocolError, StoreError, ToolError
 
 logger = logging.getLogger(__name__)
 
@@ -167,11 +167,18 @@ class Attempt:
     def _completed(self, value: object) -> Complete:
         self.checkpoints.check_all_were_asked_for()
         result = encode(cast("Json", value), what=f"the result of tool {self.tool.name!r}")
-        return Complete(self.hold.fence, result, spawned=self.offspring.successor(decode(result)))
+        spawned = self.offspring.successor(self.tool.value_of(decode(result)))
+        return Complete(self.hold.fence, result, spawned=spawned)
 
     def _raised(self, error: BaseException) -> Command:
         error = unwrapped(error)
-        return self.verdict.reported(error) if isinstance(error, ToolError) else self.verdict.raised(error)
+        match error:
+            case ToolError():
+                return self.verdict.reported(error)
+            case ProtocolError():
+                return self.verdict.refused(error)
+            case _:
+                return self.verdict.raised(error)
 
     async def _write(self, command: Command) -> None:
         try:

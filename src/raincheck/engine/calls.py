@@ -1,7 +1,8 @@
 """What can be asked of tasks from outside: ask for one, look at it, wait for it, answer it, steer it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from datetime import timedelta
 
 from raincheck.core.commands import Cancel, Command, Pause, Resume
@@ -90,14 +91,31 @@ class Calls:
             TaskNotFound: there is no such task, or there is none any more.
             ConfigurationError: the engine does not run.
         """
+        async with aclosing(self.follow(task_id, owner=owner)) as views:
+            async for view in views:
+                if view.task.is_terminal or until(view.task):
+                    return view
+        raise AssertionError("a task is followed to its end")
+
+    async def follow(self, task_id: str, *, owner: Owner = ME) -> AsyncGenerator[View]:
+        """The task as it is, and again after each change, until it has ended. Changes in quick succession are one.
+
+        Raises:
+            TaskNotFound: there is no such task, or there is none any more.
+            ConfigurationError: the engine does not run.
+        """
         if not self._wakeups.is_listening:
             raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
+        seen = None
         with self._wakeups.waiting_for(TaskId(task_id)) as woken:
             while True:
                 woken.clear()
                 view = await self.view(task_id, owner=owner)
-                if view.task.is_terminal or until(view.task):
-                    return view
+                if view.task.version != seen:
+                    seen = view.task.version
+                    yield view
+                if view.task.is_terminal:
+                    return
                 await first_of(woken.wait(), self._means.clock.sleep(self._settings.look_every))
 
     async def result(self, task_id: str, *, owner: Owner = ME) -> Json:

@@ -1,5 +1,6 @@
 """What a task's body can see and do, for bodies that are coroutines. `SyncTaskContext` is the same for `def` bodies."""
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -113,6 +114,10 @@ class TaskContext(TaskIdentity):
         self.threads = StepThreads()
         """Those in which steps run that are plain functions."""
 
+    def shared(self) -> tuple[Facts, Desk, Callable[[], bool]]:
+        """What another view of the same task is made of."""
+        return self._facts, self._desk, self._is_stopped
+
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the work is. Cheap, however often: only now and then it is written, and the last one always."""
         await self._desk.report(done, total, message)
@@ -167,12 +172,17 @@ class TaskContext(TaskIdentity):
 
         `schema` is a pydantic model or a JSON Schema.
         """
-        request: Json = {"message": message, "requestedSchema": schema_of(schema)}
+        # In a thread, since what describes a model may have to be imported first.
+        request: Json = {"message": message, "requestedSchema": await asyncio.to_thread(schema_of, schema)}
         return read_reply(await self._desk.ask(InputKind.ELICITATION, name, request), schema)
 
     async def sample(self, messages: Json, *, name: str = "sample", **parameters: Json) -> Json:
         """Ask the caller's model, once. `parameters` are those of `sampling/createMessage`, as JSON."""
         return await self._desk.ask(InputKind.SAMPLING, name, {"messages": messages, **parameters})
+
+    async def ask(self, kind: InputKind, request: Json, *, name: str) -> Json:
+        """Ask the caller in the protocol's own words, once. `elicit` and `sample` are two ways to say it."""
+        return await self._desk.ask(kind, name, request)
 
     async def sleep(self, seconds: float) -> None:
         """Wait. It goes on counting while no process runs, and a long one holds no worker."""

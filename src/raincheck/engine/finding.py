@@ -15,6 +15,9 @@ from raincheck.errors import ConfigurationError
 # can use multiprocessing in turn.
 _RERUN = "__mp_main__"
 
+BODY = "__raincheck_body__"
+"""The attribute of a function that holds the body that a decorator made of it."""
+
 # A program that starts itself when it is loaded would start processes from processes without end.
 _loading: list[str] = []
 
@@ -69,6 +72,8 @@ def find_body(place: BodyPlace) -> Callable[..., Any]:
         found = getattr(found, name, None)
     if isinstance(found, TaskTool):
         found = found.body
+    # A decorator that leaves a function as it is says there what is to run for it.
+    found = getattr(found, BODY, found)
     if not callable(found):
         raise ConfigurationError(
             f"there is no function {place.qualname!r} in {where}, as seen from a process of its own: "

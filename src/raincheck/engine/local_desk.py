@@ -8,6 +8,7 @@ from raincheck.core.change import Creation
 from raincheck.core.commands import Note
 from raincheck.core.content import Artifact, InputKind, InputRequest, Step
 from raincheck.core.payload import Json, Payload, decode, encode
+from raincheck.engine.answers import check_may_ask
 from raincheck.engine.checkpoints import Checkpoints
 from raincheck.engine.desk import Ended, StepTurn
 from raincheck.engine.fingerprint import fingerprint
@@ -64,6 +65,7 @@ class LocalDesk:
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
         await self.patience.checkpoint()
+        check_may_ask(self._hold.journal.caller, kind)
         key = f"{name}-{self._checkpoints.take(name)}"
         if self._checkpoints.find_question(key, kind, request) is None:
             asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self._hold.fence)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from raincheck.core.change import Creation
@@ -91,7 +91,12 @@ class Offspring:
             view = await self._hold.means.store.view(TaskId(child_id), scope, now=LONG_AGO)
         if view is None or view.task.parent_id != self._hold.task.id:
             raise InvalidValue(f"task {child_id!r} is no child of task {self._hold.task.id!r}")
-        return Ended.of(view) if view.task.is_terminal else None
+        if not view.task.is_terminal:
+            return None
+        ended, tool = Ended.of(view), self._toolbox.find(view.task.tool)
+        if tool is None or ended.phase != "completed" or ended.is_error:
+            return ended
+        return replace(ended, outcome=tool.value_of(ended.outcome))
 
     async def _generations(self) -> int:
         """How many generations there would be with another child, counted from the first that is still known."""

@@ -18,7 +18,15 @@ from raincheck.core.retry import OnInterrupt
 from raincheck.engine.frames import plain_text
 from raincheck.engine.isolated import IsolatedError, ProcessDied
 from raincheck.engine.tools import TaskTool
-from raincheck.errors import CheckpointMismatch, ConfigurationError, InvalidValue, QuotaExceeded, TaskFailed, ToolError
+from raincheck.errors import (
+    CheckpointMismatch,
+    ConfigurationError,
+    InvalidValue,
+    ProtocolError,
+    QuotaExceeded,
+    TaskFailed,
+    ToolError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +52,15 @@ class Verdict:
         content: Json = {"message": str(error)} if error.content is None else error.content  # type: ignore[assignment] # encode refuses what is not JSON
         result = encode(content, what=f"the error of tool {self.tool.name!r}")
         return Complete(self.task.fence, result, is_error=True, status_message=str(error))
+
+    def refused(self, error: ProtocolError) -> Fail:
+        """The body ended its task with an error in the protocol's own words."""
+        message = plain_text(str(error))
+        told: dict[str, object] = {"kind": "protocol", "code": error.code, "message": message}
+        if error.data is not None:
+            told["data"] = error.data
+        shown = encode(cast("Json", told), what=f"the error of tool {self.tool.name!r}")
+        return Fail(self.task.fence, shown, message, retryable=False, chance=self.chance)
 
     def timed_out(self) -> Fail:
         """The attempt took too long."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from raincheck.core.payload import Json
 from raincheck.engine.desk import Ended
@@ -34,14 +34,19 @@ def schema_of(schema: type[object] | Mapping[str, Json]) -> Json:
     """The JSON Schema of what is asked for: given as such, or by a pydantic model.
 
     Raises:
-        InvalidValue: it is neither.
+        InvalidValue: it is neither, or no form can ask for it.
     """
     if isinstance(schema, Mapping):
         return schema
-    describe = getattr(schema, "model_json_schema", None)
-    if describe is None:
+    if not hasattr(schema, "model_json_schema"):
         raise InvalidValue(f"ask for a JSON Schema or a pydantic model, not {schema!r}")
-    return describe()
+    # Forms have fields of few kinds, and the SDK knows how to write models as such. It takes a while to import.
+    from mcp.server.elicitation import render_elicitation_schema
+
+    try:
+        return cast("Json", render_elicitation_schema(cast("Any", schema)))
+    except TypeError as error:
+        raise InvalidValue(f"nobody can be asked for a {schema.__name__}: {error}") from error
 
 
 def read_reply(answer: Json, schema: type[T] | Mapping[str, Json]) -> Reply[T]:

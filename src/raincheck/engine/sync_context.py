@@ -3,11 +3,11 @@
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from raincheck.core.content import InputKind
 from raincheck.core.payload import Json, decode, encode
-from raincheck.engine.context import StoredValues, TaskIdentity, check_step
+from raincheck.engine.context import StoredValues, TaskContext, TaskIdentity, check_step
 from raincheck.engine.desk import Desk, Facts
 from raincheck.engine.fingerprint import fingerprint
 from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
@@ -90,6 +90,11 @@ class SyncTaskContext(TaskIdentity):
         self._desk = desk
         self._wait = wait
         self.variables = SyncVariables(facts.variables, desk, wait)
+
+    @classmethod
+    def beside(cls, task: TaskContext, loop: asyncio.AbstractEventLoop) -> Self:
+        """The same task for a plain function that a coroutine of its body calls in a thread."""
+        return cls(*task.shared(), Waiting(loop))
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the work is."""

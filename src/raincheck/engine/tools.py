@@ -7,12 +7,18 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
+from raincheck.core.payload import Json
 from raincheck.core.records import Tool
 from raincheck.core.retention import DEFAULT_RETENTION, Retention
 from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
 from raincheck.engine import tool_checks as checks
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.stores.requests import PAGE_LIMIT
+
+
+def same(value: Json) -> Json:
+    """The value itself."""
+    return value
 
 
 class Place(StrEnum):
@@ -71,6 +77,8 @@ class TaskTool:
     """What goes first when workers are short, from -100 to 100."""
     concurrency: int | None = None
     """How many of it may run at once in one process."""
+    value_of: Callable[[Json], Json] = same
+    """What of its result other tasks get: the whole, unless it is kept in the words of a protocol."""
 
     def __post_init__(self) -> None:
         checks.check_versions(self.name, self.version, self.continues)

@@ -15,11 +15,9 @@ what a task's end means for its relatives: it is decided in the commit of that e
 Four rules hold for every method:
 
 - **Whole.** It happens entirely or not at all, also if the process dies in the middle, or the caller is cancelled.
-- **Scoped.** A reader sees what its `Scope` covers. Anything else, and anything expired at `now`, is
-  `TaskNotFound`, the same for all.
-- **Timeless.** A store never asks what time it is: `now` is a parameter. Leases trust one clock, which is
-  chosen where the program is put together (this machine's for stores on one machine, the database's for a store
-  on many).
+- **Scoped.** A reader sees what its `Scope` covers. All else, and what expired at `now`, is the same `TaskNotFound`.
+- **Timeless.** A store never asks what time it is: `now` is a parameter. Leases trust one clock, chosen where the
+  program is put together (this machine's for stores on one machine, the database's for a store on many).
 - **Honest.** What the driver raises arrives as a `StoreError`.
 """
 
@@ -61,16 +59,12 @@ class Store(Protocol):
         """Make the store ready, and bring an older schema up to date. Opening twice is fine.
 
         - Of several processes that open an older store at once, one migrates it; the others wait and find it done.
-        - A newer schema is `SchemaMismatch`, anything that raincheck did not make is `NotAStore`; both are left
-          untouched.
+        - A newer schema is `SchemaMismatch`, what raincheck did not make is `NotAStore`; both are left untouched.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of everything, after what is under way. Feeds end.
-
-        Closing twice is fine, and so is opening again.
-        """
+        """Let go of everything, after what is under way. Feeds end. Closing twice is fine, and so is opening again."""
         ...
 
     def twin(self) -> "Store":
@@ -110,10 +104,8 @@ class Store(Protocol):
           running one does not sleep through it. If it ended otherwise than completed, its live children are
           cancelled, and theirs, down the tree. So a commit that names a task and also a relative that its end changes
           is stale.
-        - Record, history entry, outcome, steps, questions, artifacts, variables and spawned tasks become
-          visible at one moment.
-        - A task that enters the queue (also one that is spawned, created or woken) gets its turn there and then
-          (`core.turn`).
+        - Record, history entry, outcome, steps, questions, artifacts, variables and spawned tasks show at one moment.
+        - A task that enters the queue (also one spawned, created or woken) gets its turn there and then (`core.turn`).
         - Feeds hear of every task in `changes`, every spawned one and every relative that changed, after the commit
           and not before.
         """
@@ -139,16 +131,14 @@ class Store(Protocol):
         """The moment from which a claim for these tools may find something; None if there is nothing to wait for.
 
         It is `ANY_TIME` if a task is queued, else the moment when the first parked one is due. Only reads, so that a
-        worker with nothing to do need not write to find that out. What is created or answered meanwhile is told by a
-        feed.
+        worker with nothing to do need not write. What is created or answered meanwhile is told by a feed.
         """
         ...
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
         """Let leases end at `until` instead, and return the tasks that are no longer held.
 
-        - Held is a running task whose fence is the given one. A lease that has run out but that nobody took
-          away is extended.
+        - Held is a running task with the given fence. A lease that has run out but that nobody took away is extended.
         - Nothing else about the task changes: not its version, not `updated_at`, and no feed hears of it.
         - A stale holder changes nothing; it learns of it by the id's being in the answer.
         """
@@ -212,6 +202,16 @@ class Store(Protocol):
         """How many tasks are in each live phase. Phases without tasks are left out.
 
         An owner who can't be told from others gets no counts.
+        """
+        ...
+
+    async def secret(self, name: str) -> bytes:
+        """A key of 32 random bytes of this name, made when it is first asked for: to sign with, and to hash with.
+
+        - It is the same for every handle on the same data, for good. Several who ask first at once get the same.
+        - One that exists is only read: nobody waits for a writer.
+        - It is committed when it returns. It is in no error, log or history, and no feed hears of it.
+        - A name that can't be kept is `InvalidValue`.
         """
         ...
 

@@ -1,5 +1,6 @@
 """What a store is asked, and what it answers with. Whatever a store can't get wrong in its own way is decided here."""
 
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,8 @@ from raincheck.errors import InvalidValue
 PAGE_LIMIT = 1_000
 
 LONGEST_LEASE = timedelta(days=1)
+
+SECRET_SIZE = 32
 
 ANY_TIME = datetime.min.replace(tzinfo=UTC)
 """Says of something that it may be done now, whatever the time is: clocks are set back now and then."""
@@ -147,6 +150,20 @@ def check_named_once(changes: Sequence[Change]) -> None:
     ids += [creation.task.id for change in changes for creation in change.spawned]
     if len(set(ids)) < len(ids):
         raise InvalidValue(f"a commit may name a task only once, not {sorted(ids)}")
+
+
+def check_secret_name(name: str) -> None:
+    """Refuse a name that no secret can have.
+
+    Raises:
+        InvalidValue: it can't be kept exactly as it is.
+    """
+    check_name(name, what="a secret's name")
+
+
+def new_secret() -> bytes:
+    """Random bytes for a secret that is not there yet. Of several that are made at once, the store keeps one."""
+    return secrets.token_bytes(SECRET_SIZE)
 
 
 def page_of(tasks: Iterable[Task], query: TaskQuery, *, now: datetime, after: Position | None, limit: int) -> Page:

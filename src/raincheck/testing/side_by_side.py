@@ -41,6 +41,7 @@ class SideBySide(RuleBasedStateMachine):
         self.model, self.store = MemoryStore(), self.make_store(self.folder)
         self.loop.run_until_complete(self.model.open())
         self.loop.run_until_complete(self.store.open())
+        self.secret = self.loop.run_until_complete(self.store.secret("machine"))
         self.scene = Scene(self.model, self.clock)
         self.ids: list[TaskId] = []
         self.hands: list[Task] = []
@@ -51,6 +52,8 @@ class SideBySide(RuleBasedStateMachine):
         try:
             self.loop.run_until_complete(check_invariants(self.store, self.ended))
             self.compare_everything()
+            # Random, so it is compared with itself and not with the model's.
+            assert self.loop.run_until_complete(self.store.secret("machine")) == self.secret, "its secret changed"
         finally:
             self.loop.run_until_complete(self.store.close())
             self.loop.close()

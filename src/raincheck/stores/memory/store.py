@@ -27,6 +27,8 @@ from raincheck.stores.requests import (
     Position,
     TaskQuery,
     check_named_once,
+    check_secret_name,
+    new_secret,
     next_moment,
     overdue_of,
     page_of,
@@ -41,6 +43,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._documents = IndexedDocuments()
+        self._secrets: dict[str, bytes] = {}
         self._feeds = Feeds()
         self._is_open = False
 
@@ -130,6 +133,11 @@ class MemoryStore:
             if scope.may_list and scope.covers(task.namespace, task.owner):
                 counts[task.phase] = counts.get(task.phase, 0) + 1
         return counts
+
+    async def secret(self, name: str) -> bytes:
+        check_secret_name(name)
+        self._opened()
+        return self._secrets.setdefault(name, new_secret())
 
     def listen(self) -> AbstractContextManager[Feed]:
         self._opened()

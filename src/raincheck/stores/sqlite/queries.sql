@@ -249,6 +249,14 @@ WHERE parent_id = :parent_id AND (created_at, id) < (:created_at, :id) AND (expi
     AND (:tool IS NULL OR tool = :tool) AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
+-- name: secret
+-- The secret of a name.
+SELECT bytes FROM secrets WHERE name = ?;
+
+-- name: insert_secret
+-- A new secret. One that is there already stays, so whoever asks reads it afterwards.
+INSERT INTO secrets (name, bytes) VALUES (?, ?) ON CONFLICT (name) DO NOTHING;
+
 -- name: count_live
 -- How many live tasks there are, by phase.
 SELECT phase, count(*) FROM tasks

@@ -11,7 +11,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import TaskNotFound
-from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, overdue_of, page_size
+from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, check_secret_name, overdue_of, page_size
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.queries import QUERIES
 
@@ -124,6 +124,12 @@ def next_due(connection: sqlite3.Connection, namespace: str, tools: frozenset[To
     if is_queued:
         return ANY_TIME
     return None if due_at is None else rows.to_moment(due_at)
+
+
+def secret(connection: sqlite3.Connection, name: str) -> bytes | None:
+    check_secret_name(name)
+    row = connection.execute(QUERIES["secret"], (name,)).fetchone()
+    return None if row is None else row[0]
 
 
 def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> rows.Row:

@@ -153,3 +153,9 @@ CREATE TABLE changes (
     task_id TEXT NOT NULL,
     origin TEXT NOT NULL
 ) STRICT;
+
+-- Keys that servers sign and hash with, each made when it is first asked for. They are never replaced.
+CREATE TABLE secrets (
+    name TEXT NOT NULL PRIMARY KEY,
+    bytes BLOB NOT NULL CHECK (length(bytes) = 32)
+) STRICT, WITHOUT ROWID;

@@ -180,6 +180,10 @@ class SqliteStore:
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         return await self._read(partial(reads.count_live, scope=scope)) if scope.may_list else {}
 
+    async def secret(self, name: str) -> bytes:
+        found = await self._read(partial(reads.secret, name=name))
+        return await self._write(partial(writes.secret, name=name)) if found is None else found
+
     @contextmanager
     def listen(self) -> Generator[Feed]:
         reader = self._opened(self._reader)

@@ -9,7 +9,7 @@ from raincheck.core.change import Change, Creation
 from raincheck.core.family import keep_in_family
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId
-from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, check_named_once, page_size
+from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, check_named_once, new_secret, page_size
 from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.queries import QUERIES
 from raincheck.stores.sqlite.tables import Tables
@@ -83,6 +83,12 @@ def prune(connection: sqlite3.Connection, now: datetime, limit: int) -> Written[
     pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
     ids = tuple(TaskId(row[0]) for row in pruned)
     return Written(ids, ids)
+
+
+def secret(connection: sqlite3.Connection, name: str) -> Written[bytes]:
+    connection.execute(QUERIES["insert_secret"], (name, new_secret()))
+    # Another handle may have been first.
+    return Written(connection.execute(QUERIES["secret"], (name,)).fetchone()[0], ())
 
 
 def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: datetime) -> Task | None:

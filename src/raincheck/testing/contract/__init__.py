@@ -15,6 +15,7 @@ from raincheck.testing.contract.keeping import KeepingContract
 from raincheck.testing.contract.lasting import LastingContract
 from raincheck.testing.contract.queueing import QueueingContract
 from raincheck.testing.contract.reading import ReadingContract
+from raincheck.testing.contract.signing import SigningContract
 from raincheck.testing.contract.spawning import SpawningContract
 
 
@@ -30,6 +31,7 @@ class StoreContract(
     KeepingContract,
     HearingContract,
     LastingContract,
+    SigningContract,
 ):
     """All that a store must do, as tests. What a store does not declare in its `capabilities` is left out."""
 

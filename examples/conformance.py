@@ -1,0 +1,118 @@
+"""A server for the official conformance suite: `python examples/conformance.py [--port N] [--store URL]`.
+
+Its seven tools are the ones that the suite's `tasks-*` scenarios call, so it also shows each thing that a task can do:
+take its time, fail in both ways, ask the user one thing or several at once, and ask before it is a task at all. Run the
+suite against it with Node 22 or newer, with the name of a scenario, such as `tasks-lifecycle`:
+
+    npx @modelcontextprotocol/conformance@0.2.0-alpha.12 server --url http://127.0.0.1:8000/mcp --scenario NAME
+"""
+
+# pyright: reportUnusedFunction=false
+# (Decorators keep the tools; nothing calls them by name.)
+
+import argparse
+import asyncio
+from typing import Annotated, Literal
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+from pydantic import BaseModel
+
+from raincheck import TaskContext, Tasks, ToolError
+
+
+class Confirm(BaseModel):
+    """What the user is asked before something is deleted."""
+
+    confirm: bool
+
+
+class UserName(BaseModel):
+    """Who the user is."""
+
+    name: str
+
+
+def ask_name() -> Elicit[UserName]:
+    """Ask before the tool is called at all. By then there is no task yet that could ask."""
+    return Elicit("What is your name?", UserName)
+
+
+def build(store: str | None = None) -> MCPServer:
+    """The server, with its tasks in `store`: a URL or a path, or `None` for the usual file."""
+    mcp = MCPServer("conformance")
+    tasks = Tasks(mcp, store)
+
+    @mcp.tool()
+    def greet(name: str) -> str:
+        """Greet somebody. An ordinary tool, which is never a task."""
+        return f"Hello, {name}!"
+
+    @tasks.tool()
+    async def slow_compute(seconds: float, label: str, task: TaskContext) -> str:
+        """Take some time. A caller who has declared the tasks extension gets a task, everybody else waits."""
+        await task.sleep(seconds)
+        return f"{label}: done after {seconds:g} s"
+
+    @tasks.tool(task="required")
+    async def failing_job(task: TaskContext) -> str:
+        """Fail as a tool does: the task is completed, and its result says that it is an error."""
+        await task.sleep(1)
+        raise ToolError("this job always fails")
+
+    @tasks.tool()
+    async def protocol_error_job() -> str:
+        """Fail as a request does: the task is failed, and carries this very error."""
+        raise MCPError(code=INTERNAL_ERROR, message="the job broke down")
+
+    @tasks.tool()
+    async def confirm_delete(filename: str, task: TaskContext) -> str:
+        """Ask the user. The task is `input_required` meanwhile, and holds no worker."""
+        reply = await task.elicit(f"Delete {filename}?", Confirm)
+        sure = reply.value is not None and reply.value.confirm
+        return f"{filename} is deleted" if sure else f"{filename} is kept"
+
+    @tasks.tool()
+    async def multi_input(task: TaskContext) -> str:
+        """Ask two things at once, which can be answered in either order, together or one by one."""
+        user, sure = await asyncio.gather(
+            task.elicit("What is your name?", UserName, name="first"),
+            task.elicit("Are you sure?", Confirm, name="second"),
+        )
+        return f"user: {user.action} {user.content}, sure: {sure.action} {sure.content}"
+
+    @tasks.tool(task="required")
+    async def test_tool_with_task(user: Annotated[UserName, Resolve(ask_name)], task: TaskContext) -> str:
+        """Ask first, and become a task when the answer is there."""
+        await task.status(f"working for {user.name}")
+        return f"Hello, {user.name}! This was a task."
+
+    return mcp
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser(description="A server for the official conformance suite of MCP tasks.")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--store", help="a URL or a path, such as memory: or tasks.db")
+    parser.add_argument("--transport", choices=["http", "stdio"], default="http")
+    options = parser.parse_args(namespace=Options())
+    mcp = build(options.store)
+    if options.transport == "stdio":
+        mcp.run("stdio")
+    else:
+        mcp.run("streamable-http", port=options.port)
+
+
+class Options(argparse.Namespace):
+    """What the command line can say."""
+
+    port: int
+    store: str | None
+    transport: Literal["http", "stdio"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""One line for everything that matters about a task and its owner, and nothing of what is in it.
+
+The lines go to the logger `raincheck.audit`. Each says what happened in its message, and has it once more in fields
+(`record.audit`), for whoever writes logs as JSON.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from raincheck.core.change import Change, Creation
+from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Quota
+from raincheck.core.owner import Owner, Scope
+from raincheck.core.records import Task
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
+
+log = logging.getLogger("raincheck.audit")
+
+
+def note(event: str, owner: Owner, *, task_id: str | None = None, tool: str | None = None, **facts: object) -> None:
+    """Write a line."""
+    fields = {"event": event, "owner": owner.key, "task": task_id, "tool": tool, **facts}
+    told = {name: value for name, value in fields.items() if value is not None}
+    words = " ".join(f"{name}={value}" for name, value in told.items() if name != "event")
+    log.info("%s %s", event, words, extra={"audit": told})
+
+
+def _note_task(event: str, task: Task, **facts: object) -> None:
+    note(event, task.owner, task_id=task.id, tool=task.tool.name, **facts)
+
+
+class _AuditedStore:
+    """A store whose tasks' beginnings and ends are noted by the process that wrote them, once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        return getattr(self._store, name)
+
+    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
+        task = await self._store.create(creation, quota=quota, now=now)
+        _note_task("created" if task.id == creation.task.id else "joined", task)
+        return task
+
+    async def commit(self, changes: Sequence[Change]) -> None:
+        await self._store.commit(changes)
+        for change in changes:
+            for creation in change.spawned:
+                _note_task("created", creation.task, parent=change.after.id)
+            if change.after.is_terminal and not change.before.is_terminal:
+                await self._note_end(change.after)
+
+    async def _note_end(self, task: Task) -> None:
+        _note_task("ended", task, how=str(task.phase), is_error=task.is_error or None)
+        if task.phase is Phase.COMPLETED:
+            return
+        # Its children were cancelled with it, in its transaction.
+        query = TaskQuery(Scope.within(task.namespace), parent_id=task.id, phases=frozenset({Phase.CANCELLED}))
+        page = await self._store.list_tasks(query, now=task.updated_at, limit=PAGE_LIMIT)
+        for child in page.tasks:
+            if child.finished_at == task.finished_at:
+                await self._note_end(child)
+
+
+def audited(store: Store) -> Store:
+    """The same store, with a line in the audit log for each task that begins or ends through it."""
+    return cast("Store", _AuditedStore(store))

@@ -1,0 +1,86 @@
+"""What a task keeps of the call it came from, and how its body gets to see it in another process, days later.
+
+Never a token: who was verified is kept, not what they were verified by.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, cast
+
+from mcp.server.auth.middleware.auth_context import auth_context_var
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp_types import ClientCapabilities
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+
+from raincheck.core.content import InputKind
+from raincheck.core.payload import Json
+from raincheck.server.owners import verified_token
+from raincheck.server.sdk import AnyContext
+
+_acting: ContextVar[bool] = ContextVar("raincheck_acting", default=False)
+_tracer = trace.get_tracer("raincheck")
+
+
+def describe_caller(ctx: AnyContext, answers: Json = None) -> dict[str, Json]:
+    """What to keep of a call: who made it, what they can be asked, what they have answered, and its trace."""
+    trace_context: dict[str, Json] = {}
+    propagate.inject(trace_context)
+    told: dict[str, Json] = {"identity": _identity(ctx), "trace": trace_context, "answers": answers}
+    known = {name: value for name, value in told.items() if value}
+    return known | {"capabilities": _capabilities(ctx.session.client_capabilities)}
+
+
+def _identity(ctx: AnyContext) -> Json:
+    token = verified_token(ctx)
+    if token is None:
+        return None
+    return cast("Json", token.model_dump(mode="json", exclude_none=True, exclude={"token"}))
+
+
+def _capabilities(declared: ClientCapabilities | None) -> Json:
+    kinds = {str(kind) for kind in InputKind}
+    if declared is None:
+        return {}
+    return cast("Json", declared.model_dump(mode="json", by_alias=True, exclude_none=True, include=kinds))
+
+
+def capabilities_of(caller: Json) -> ClientCapabilities:
+    """What the caller of a task can be asked."""
+    return ClientCapabilities.model_validate(_part(caller, "capabilities"))
+
+
+def answers_of(caller: Json) -> Mapping[str, Any]:
+    """What the caller answered before the task began: the end of the rounds of its call."""
+    return _part(caller, "answers")
+
+
+def is_acting() -> bool:
+    """Whether this is the body of a task."""
+    return _acting.get()
+
+
+@contextmanager
+def acting_for(caller: Json, task_id: str, tool: str) -> Generator[None]:
+    """Let the SDK's `get_access_token` tell who called, and put spans where the call was made.
+
+    Always both, so that a body never sees what an earlier one left.
+    """
+    identity = _part(caller, "identity")
+    user = AuthenticatedUser(AccessToken.model_validate({"token": "", **identity})) if identity else None
+    before, acting_before = auth_context_var.set(user), _acting.set(True)
+    context = propagate.extract(_part(caller, "trace"), Context())
+    attributes = {"raincheck.task.id": task_id, "gen_ai.tool.name": tool}
+    try:
+        with _tracer.start_as_current_span(f"task {tool}", context, trace.SpanKind.CONSUMER, attributes):
+            yield
+    finally:
+        auth_context_var.reset(before)
+        _acting.reset(acting_before)
+
+
+def _part(caller: Json, name: str) -> Mapping[str, Any]:
+    part = caller.get(name) if isinstance(caller, Mapping) else None
+    return part if isinstance(part, Mapping) else {}

@@ -1,0 +1,74 @@
+"""Tools that somebody else registered: a task runs them as the server itself would, through its own handler."""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from mcp.server.context import HandlerResult
+from mcp_types import CallToolRequestParams, InputRequiredResult
+
+from raincheck.core.payload import Json
+from raincheck.engine.context import TaskContext
+from raincheck.errors import ConfigurationError
+from raincheck.server.callers import acting_for
+from raincheck.server.policy import ServedSettings
+from raincheck.server.results import keep_result, telling_errors
+from raincheck.server.rounds import play_rounds
+from raincheck.server.sdk import AnyContext
+from raincheck.server.workplace import Workplace
+
+CallHandler = Callable[[AnyContext, CallToolRequestParams], Any]
+"""What serves `tools/call`: the server's, with what other extensions put around it."""
+
+PATTERN = frozenset("*?[")
+
+
+class Enabled:
+    """Which tools of others run as tasks, by name or by pattern; what was said last goes first."""
+
+    def __init__(self) -> None:
+        self._said: list[tuple[str, ServedSettings]] = []
+
+    def add(self, pattern: str, settings: ServedSettings, *, may_match: bool) -> None:
+        """Let the tools of this name, or that match this pattern (`report_*`), run as tasks.
+
+        Raises:
+            ConfigurationError: they can't.
+        """
+        if not pattern:
+            raise ConfigurationError("enable takes the name of a tool, or a pattern such as 'report_*'")
+        if not may_match and not PATTERN.isdisjoint(pattern):
+            raise ConfigurationError(
+                f"{pattern!r} is a pattern, and a low-level server does not say which tools it has: name each of them"
+            )
+        if settings.get("isolation") is not None:
+            raise ConfigurationError(
+                f"tools that somebody else registered run in the server's own process, so {pattern!r} can't be isolated"
+            )
+        self._said.append((pattern, settings))
+
+    @property
+    def names(self) -> list[str]:
+        """The tools that are named one by one."""
+        return [pattern for pattern, _ in self._said if PATTERN.isdisjoint(pattern)]
+
+    def find(self, name: str) -> ServedSettings | None:
+        """What was said of a tool."""
+        said = reversed(self._said)
+        return next((settings for pattern, settings in said if pattern == name or fnmatchcase(name, pattern)), None)
+
+
+def handler_body(name: str, handler: CallHandler, workplace: Workplace) -> Callable[..., Any]:
+    """A body that calls a tool through the server's handler, which reports the tool's errors as results."""
+
+    async def body(*, raincheck_context: TaskContext, **arguments: Json) -> Json:
+        task = raincheck_context
+
+        async def play(params: CallToolRequestParams) -> HandlerResult | InputRequiredResult:
+            return await handler(workplace.request_context(task, params), params)
+
+        with acting_for(task.caller, task.id, name), telling_errors():
+            return keep_result(await play_rounds(task, workplace.first_round(task, name, arguments), play))
+
+    body.__name__ = body.__qualname__ = name
+    return body

@@ -1,0 +1,165 @@
+"""A function as a tool: what the SDK lists of it, and what a task runs of it.
+
+The SDK reads a function's signature, validates arguments against it and makes results of what it returns; we let it,
+for a function without its task parameter. A task runs the function itself: a coroutine in the event loop, a plain
+function in a thread, either in a process of its own.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from mcp.server.mcpserver.exceptions import InvalidSignature
+from mcp.server.mcpserver.tools import Tool as SdkTool
+from mcp_types import CallToolRequestParams, InputRequiredResult
+from pydantic import ValidationError
+
+from raincheck.core.payload import Json
+from raincheck.engine.context import TaskContext
+from raincheck.engine.finding import BODY
+from raincheck.engine.sync_context import SyncTaskContext
+from raincheck.engine.tool_checks import check_body, context_parameters
+from raincheck.errors import ConfigurationError, ToolError
+from raincheck.server.callers import acting_for
+from raincheck.server.results import describe_bad_arguments, keep_result, telling_errors
+from raincheck.server.rounds import play_rounds, resolve
+from raincheck.server.workplace import Workplace
+
+AnyFunction = Callable[..., Any]
+
+CONTEXT = "raincheck_context"
+"""The parameter of bodies that takes the context. A name of our own: the others are the tool's arguments."""
+
+
+class ServedFunction:
+    """A function of the server's author."""
+
+    def __init__(self, fn: AnyFunction, name: str, workplace: Workplace, **listed: Any) -> None:  # noqa: ANN401 - as the SDK has them
+        self.fn = fn
+        self.name = name
+        self._workplace = workplace
+        check_body(name, fn, is_isolated=False)
+        self._task_name = next(iter(context_parameters(fn)), None)
+        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - an object that is called like one
+        self.signature = self._signature()
+        try:
+            self.sdk = SdkTool.from_function(self.stand_in(_not_callable), name=name, **listed)
+        except (InvalidSignature, TypeError, ValueError) as error:
+            raise ConfigurationError(f"tool {name!r} can't be listed: {error}") from error
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether it takes what only the event loop has: the SDK's context, or what resolvers find out."""
+        return self.sdk.context_kwarg is not None or bool(self.sdk.resolved_params)
+
+    def stand_in(self, call: Callable[..., Any]) -> AnyFunction:
+        """A function that looks like this one without its task parameter, and does something else."""
+
+        async def stand_in(**arguments: Any) -> Any:  # noqa: ANN401 - whatever is called
+            return await call(**arguments)
+
+        _look_like(stand_in, self.fn)
+        stand_in.__signature__ = self.signature  # type: ignore[attr-defined] # where `inspect` looks first
+        notes = {one.name: one.annotation for one in self.signature.parameters.values()}
+        notes["return"] = self.signature.return_annotation
+        stand_in.__annotations__ = {one: note for one, note in notes.items() if note is not inspect.Parameter.empty}
+        return stand_in
+
+    def body(self, isolation: str | None) -> AnyFunction:
+        """What a task runs.
+
+        Raises:
+            ConfigurationError: another process can't give the function what it takes.
+        """
+        if isolation is not None and self.needs_loop:
+            raise ConfigurationError(
+                f"tool {self.name!r} runs in a process of its own, where there is no server: it can take a "
+                f"TaskContext, and neither a Context nor Resolve(...) parameters"
+            )
+        body = self._loop_body() if self.is_async or self.needs_loop else self._plain_body()
+        _look_like(body, self.fn)
+        if isolation is not None:
+            setattr(self.fn, BODY, body)
+        return body
+
+    def _loop_body(self) -> AnyFunction:
+        async def body(*, raincheck_context: TaskContext, **arguments: Json) -> Json:
+            task = raincheck_context
+            with acting_for(task.caller, task.id, self.name), telling_errors():
+                values = self._read(arguments)
+                play = partial(self._play, task, values)
+                result = await play_rounds(task, self._workplace.first_round(task, self.name, arguments), play)
+                return keep_result(result)
+
+        return body
+
+    def _plain_body(self) -> AnyFunction:
+        def body(*, raincheck_context: SyncTaskContext, **arguments: Json) -> Json:
+            task = raincheck_context
+            with acting_for(task.caller, task.id, self.name), telling_errors():
+                result = self.fn(**self._read(arguments), **self._with_task(task))
+                return keep_result(self.sdk.fn_metadata.convert_result(result))
+
+        return body
+
+    async def _play(self, task: TaskContext, values: Mapping[str, Any], params: CallToolRequestParams) -> Any:  # noqa: ANN401 - the SDK's results
+        given = dict(values)
+        if self.needs_loop:
+            context = self._workplace.context(task, params)
+            found = await resolve(self.sdk, values, context)
+            if isinstance(found, InputRequiredResult):
+                return found
+            given |= found
+            if self.sdk.context_kwarg is not None:
+                given[self.sdk.context_kwarg] = context
+        if self.is_async:
+            result = await self.fn(**given, **self._with_task(task))
+        else:
+            beside = SyncTaskContext.beside(task, asyncio.get_running_loop())
+            result = await task.threads.call(partial(self.fn, **given, **self._with_task(beside)))
+        return self.sdk.fn_metadata.convert_result(result)
+
+    def _read(self, arguments: Mapping[str, Json]) -> dict[str, Any]:
+        try:
+            return self.sdk.fn_metadata.validate_arguments(dict(arguments))
+        except ValidationError as error:
+            # They fitted when the task was made, so the tool has changed since.
+            content = describe_bad_arguments(self.name, error)
+            raise ToolError(f"the arguments do not fit tool {self.name!r} any more", content) from error
+
+    def _with_task(self, task: TaskContext | SyncTaskContext) -> dict[str, Any]:
+        return {} if self._task_name is None else {self._task_name: task}
+
+    def _signature(self) -> inspect.Signature:
+        try:
+            signature = inspect.signature(self.fn, eval_str=True)
+        except (NameError, SyntaxError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"the signature of tool {self.name!r} can't be read: {error}") from error
+        if CONTEXT in signature.parameters:
+            raise ConfigurationError(f"tool {self.name!r}: {CONTEXT!r} is our own name: give the parameter another")
+        kept = [one for one in signature.parameters.values() if one.name != self._task_name]
+        return signature.replace(parameters=kept)
+
+
+def _look_like(body: AnyFunction, fn: AnyFunction) -> None:
+    """Not `functools.wraps`: that would make `inspect` see the other function's signature."""
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(body, name, getattr(fn, name, getattr(body, name)))
+
+
+async def _not_callable(**_: object) -> None:
+    """The SDK looks at it, and never calls it."""
+
+
+def name_of(fn: AnyFunction, name: str | None) -> str:
+    """The name of a tool: the function's own, unless another is given.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    found = name or cast("str", getattr(fn, "__name__", ""))
+    if not found or found == "<lambda>":
+        raise ConfigurationError(f"{fn!r} has no name of its own: give the tool one, with name=…")
+    return found

@@ -1,0 +1,54 @@
+"""The methods of the extension: `tasks/get`, `tasks/update`, `tasks/cancel`."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+from mcp.server.context import HandlerResult
+from mcp_types import RequestParams
+
+from raincheck.core.payload import Json
+from raincheck.errors import IllegalTransition
+from raincheck.server import audit
+from raincheck.server.refusals import invalid_params, refusing
+from raincheck.server.requests import task_id_of
+from raincheck.server.running import Running
+from raincheck.server.sdk import AnyContext
+from raincheck.wire import g2
+
+
+class TaskMethods:
+    """Answers for tasks, to whoever owns them."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    async def get(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
+        """How the task is."""
+        owner = self._running.owner_of(ctx)
+        with refusing(ctx, owner):
+            task_id = task_id_of(ctx)
+            with self._running.pace.polling(task_id):
+                view = await self._running.engine.view(task_id, owner=owner)
+        return cast("dict[str, Any]", g2.get_result(view, poll_ms=self._running.shown(view)))
+
+    async def update(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
+        """Take answers to open questions. Those to questions that are not open are ignored, whatever they are."""
+        owner = self._running.owner_of(ctx)
+        with refusing(ctx, owner):
+            task_id = task_id_of(ctx)
+            answers = (ctx.params or {}).get("inputResponses")
+            if not isinstance(answers, Mapping):
+                raise invalid_params(f"{ctx.method} needs params.inputResponses, an object of answers by their keys")
+            await self._running.engine.answer(task_id, cast("Mapping[str, Json]", answers), owner=owner)
+        return cast("dict[str, Any]", g2.ack())
+
+    async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
+        """Stop the task, unless it has ended: a caller need not know which of the two was first."""
+        owner = self._running.owner_of(ctx)
+        with refusing(ctx, owner):
+            task_id = task_id_of(ctx)
+            with suppress(IllegalTransition):
+                task = await self._running.engine.cancel(task_id, owner=owner)
+                audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)
+        return cast("dict[str, Any]", g2.ack())

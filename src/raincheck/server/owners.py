@@ -1,0 +1,51 @@
+"""Whose request it is. Asked anew for every request, and of nothing that an earlier one left behind."""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken, principal_components
+from starlette.requests import HTTPConnection
+
+from raincheck.core.owner import Owner, OwnerKind
+from raincheck.server.sdk import AnyContext
+
+OwnerFunction: TypeAlias = Callable[[AnyContext], Owner | None]
+"""For servers with an authentication of their own: whose request it is; None leaves it to the rules here."""
+
+KEY_NAME = "owners"
+"""The store's secret for hashes of headers."""
+
+
+def verified_token(ctx: AnyContext) -> AccessToken | None:
+    """The token that the SDK's authentication has verified for this request."""
+    request = ctx.request
+    user = request.scope.get("user") if isinstance(request, HTTPConnection) else None
+    return user.access_token if isinstance(user, AuthenticatedUser) else None
+
+
+def owner_of(ctx: AnyContext, key: bytes) -> Owner:
+    """The owner of what a request asks for. `key` is for hashes of headers that nobody verifies."""
+    request: Any = ctx.request
+    if not isinstance(request, HTTPConnection):
+        # No HTTP: stdio, a socket of this machine, or the same process.
+        return Owner.local()
+    token = verified_token(ctx)
+    if token is not None:
+        return _owner_of_token(token)
+    header = request.headers.get("authorization")
+    if header:
+        digest = hmac.new(key, header.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
+        return Owner(OwnerKind.HEADER, (digest,))
+    return Owner.anonymous()
+
+
+def _owner_of_token(token: AccessToken) -> Owner:
+    client_id, issuer, subject = principal_components(token)
+    if subject is not None:
+        # A verifier that names no issuer knows only one. Falling back on the client would make one owner of all its
+        # users.
+        return Owner.token(issuer or "", subject)
+    return Owner(OwnerKind.CLIENT, (client_id,) if issuer is None else (client_id, issuer))

@@ -1,0 +1,81 @@
+"""How the calls of one tool become tasks."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from raincheck.core.payload import Json
+from raincheck.engine.tools import ToolSettings
+from raincheck.errors import ConfigurationError, InvalidValue
+
+TaskUse: TypeAlias = Literal["required", "optional", "forbidden"]
+
+IdempotencyKey: TypeAlias = str | Callable[[Mapping[str, Json]], str | None]
+"""The name of an argument, or a function of all arguments; None where a call has no key."""
+
+KEY_IN_META = "raincheck/idempotency-key"
+"""Where a caller may name a key itself, in the `_meta` of its call."""
+
+LONGEST_INLINE = 45.0
+"""Seconds: hosts give up after about a minute."""
+
+
+class ServedSettings(ToolSettings, total=False):
+    """What can be said of a tool that is served. `TaskPolicy` and `TaskTool` have the defaults and the meanings."""
+
+    task: TaskUse
+    inline_for: float
+    idempotency: IdempotencyKey | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPolicy:
+    """How the calls of one tool become tasks. Whatever it says, each of them runs as one, and survives a crash."""
+
+    task: TaskUse = "optional"
+    """`"required"`: only for callers that can take a task. `"optional"`: the others wait for the result.
+    `"forbidden"`: everybody waits for the result."""
+    inline_for: float = 0.0
+    """Seconds in which a call that ends is answered with its result, and its caller never sees a task."""
+    idempotency: IdempotencyKey | None = None
+    """What makes two calls of one owner the same: a repeated one gets the first one's task."""
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(TaskUse):
+            raise ConfigurationError(f'task is "required", "optional" or "forbidden", not {self.task!r}')
+        if not _is_seconds(self.inline_for) or not 0 <= self.inline_for <= LONGEST_INLINE:
+            raise ConfigurationError(
+                f"inline_for is from 0 to {LONGEST_INLINE:g} seconds, since hosts give up after about a minute, "
+                f"not {self.inline_for!r}"
+            )
+        if self.idempotency is not None and not isinstance(self.idempotency, str) and not callable(self.idempotency):
+            raise ConfigurationError(
+                f"idempotency is the name of an argument or a function of the arguments, not {self.idempotency!r}"
+            )
+
+    def key_of(self, arguments: Mapping[str, Json], meta: Mapping[str, Any] | None) -> str | None:
+        """What tells this call from others of the same owner; None if nothing does. A caller's own key goes first.
+
+        Raises:
+            InvalidValue: there should be one, and it is no text.
+        """
+        if meta is not None and KEY_IN_META in meta:
+            return _text(meta[KEY_IN_META], f"`_meta[{KEY_IN_META!r}]`")
+        if self.idempotency is None:
+            return None
+        if callable(self.idempotency):
+            key = self.idempotency(arguments)
+            return None if key is None else _text(key, "the idempotency key that this tool makes of its arguments")
+        value = arguments.get(self.idempotency)
+        return None if value is None else f"{self.idempotency}={value}"
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is a text, not {type(value).__name__}")
+    return value

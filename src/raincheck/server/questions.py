@@ -1,0 +1,37 @@
+"""Questions of a task whose caller waits on a connection that takes requests, as before 2026: asked there and then."""
+
+from typing import Any
+
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import CreateMessageRequest, ElicitRequest, ListRootsRequest, Result, ServerRequest
+from pydantic import ConfigDict, TypeAdapter
+
+from raincheck.core.content import View
+from raincheck.engine import Engine
+from raincheck.server.sdk import AnyContext
+from raincheck.wire import g2
+
+_REQUEST: TypeAdapter[ServerRequest] = TypeAdapter(ElicitRequest | CreateMessageRequest | ListRootsRequest)
+
+
+class _AsItCame(Result):
+    """Whatever the caller answers: the engine checks it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+async def ask_directly(ctx: AnyContext, view: View, engine: Engine, asked: set[str]) -> None:
+    """Ask the caller what the task asks, one after the other, each once.
+
+    Raises:
+        MCPError: the caller refuses to be asked.
+    """
+    requests: dict[str, Any] = g2.detailed(view, poll_ms=1).get("inputRequests", {})  # type: ignore[assignment] # of a task that asks
+    for key, request in requests.items():
+        if key in asked:
+            continue
+        asked.add(key)
+        metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
+        answer = await ctx.session.send_request(_REQUEST.validate_python(request), _AsItCame, metadata=metadata)
+        told = answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "result_type"})
+        await engine.answer(view.task.id, {key: told}, owner=view.task.owner)

@@ -1,0 +1,88 @@
+"""Errors of ours as errors of the protocol: what was wrong, and what to do; never what is inside."""
+
+import logging
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from raincheck.core.owner import Owner
+from raincheck.errors import (
+    IdempotencyConflict,
+    IllegalTransition,
+    InvalidValue,
+    QuotaExceeded,
+    RaincheckError,
+    TaskNotFound,
+)
+from raincheck.server import audit
+from raincheck.server.sdk import AnyContext
+from raincheck.wire import codes, g2
+
+logger = logging.getLogger(__name__)
+
+CALLERS_FAULT = (TaskNotFound, InvalidValue, IdempotencyConflict, IllegalTransition)
+
+
+def missing_capability() -> MCPError:
+    """The caller did not say, with this request, that it knows tasks."""
+    return MCPError(*g2.missing_capability())
+
+
+def invalid_params(message: str) -> MCPError:
+    return MCPError(codes.INVALID_PARAMS, message)
+
+
+def over_limit(message: str, limit: str, most: int | None, retry_after: float | None) -> MCPError:
+    """The caller asks for more than its share, and may ask again later."""
+    data: dict[str, Any] = {"limit": limit}
+    if most is not None:
+        data["most"] = most
+    if retry_after is not None:
+        data["retryAfterMs"] = math.ceil(retry_after * 1_000)
+    return MCPError(codes.OVER_LIMIT, message, data)
+
+
+def as_protocol_error(error: RaincheckError) -> MCPError:
+    """What to tell a caller of an error of ours."""
+    if isinstance(error, QuotaExceeded):
+        after = None if error.retry_after is None else error.retry_after.total_seconds()
+        return over_limit(str(error), error.which, error.limit, after)
+    if isinstance(error, CALLERS_FAULT):
+        return invalid_params(str(error))
+    # The store, or how the program is put together: its operator's business.
+    logger.error("a request for a task could not be served", exc_info=error)
+    return MCPError(codes.INTERNAL_ERROR, "the server can't get at its tasks now: try again later")
+
+
+@contextmanager
+def refusing(ctx: AnyContext, owner: Owner) -> Generator[None]:
+    """Tell the caller of errors of ours in the protocol's words, and the audit log of every refusal.
+
+    Raises:
+        MCPError: instead of ours.
+    """
+    try:
+        yield
+    except RaincheckError as error:
+        refusal = as_protocol_error(error)
+        _note(ctx, owner, refusal)
+        raise refusal from error
+    except MCPError as error:
+        _note(ctx, owner, error)
+        raise
+
+
+def _note(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
+    params = ctx.params or {}
+    task_id, tool = params.get("taskId"), params.get("name")
+    audit.note(
+        "refused",
+        owner,
+        task_id=task_id if isinstance(task_id, str) else None,
+        tool=tool if isinstance(tool, str) else None,
+        method=ctx.method,
+        code=refusal.error.code,
+    )

@@ -1,0 +1,53 @@
+"""What a request says of itself: what its caller can take, and which task it is about."""
+
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import HTTPConnection
+
+from raincheck.server.refusals import invalid_params, missing_capability
+from raincheck.server.sdk import AnyContext
+from raincheck.wire import codes
+from raincheck.wire.g2 import EXTENSION
+
+
+def is_modern(ctx: AnyContext) -> bool:
+    """Whether the request is of a version whose tasks are an extension."""
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def knows_tasks(ctx: AnyContext) -> bool:
+    """Whether the caller said, with this very request, that it can take a task."""
+    declared = ctx.session.client_capabilities
+    return is_modern(ctx) and declared is not None and EXTENSION in (declared.extensions or {})
+
+
+def task_id_of(ctx: AnyContext) -> str:
+    """The task that a request of the extension is about.
+
+    Raises:
+        MCPError: the method is not of this version, the caller does not know tasks, or it is not clear which is meant.
+    """
+    if not is_modern(ctx):
+        raise MCPError(codes.METHOD_NOT_FOUND, "Method not found", ctx.method)
+    if not knows_tasks(ctx):
+        raise missing_capability()
+    task_id: object = (ctx.params or {}).get("taskId")
+    if not isinstance(task_id, str):
+        kind = "nothing" if task_id is None else type(task_id).__name__
+        raise invalid_params(f"{ctx.method} needs params.taskId, a text, not {kind}")
+    _check_routing(ctx, task_id)
+    return task_id
+
+
+def _check_routing(ctx: AnyContext, task_id: str) -> None:
+    """Proxies route by the header, and we answer by the body: both must mean the same task."""
+    request: Any = ctx.request
+    if not isinstance(request, HTTPConnection):
+        return
+    name = request.headers.get(MCP_NAME_HEADER)
+    if decode_header_value(name) != task_id:
+        wrong = "is missing" if name is None else "names something else"
+        raise MCPError(codes.HEADER_MISMATCH, f"the header Mcp-Name {wrong}: it must be the request's params.taskId")

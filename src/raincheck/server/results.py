@@ -1,0 +1,82 @@
+"""What a tool returns or raises, as a task keeps it: always the JSON of a `CallToolResult`."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from mcp.server.mcpserver.exceptions import ResourceError, UnexpectedResourceError, UnexpectedToolError
+from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, TextContent
+from pydantic import BaseModel, ValidationError
+
+from raincheck.core.payload import Json
+from raincheck.errors import ProtocolError, ToolError
+
+
+def keep_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
+    """The result of a call as JSON.
+
+    Raises:
+        ToolError: it reports an error: the same JSON, as the content of one.
+    """
+    if isinstance(result, BaseModel):
+        result = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    kept = cast("dict[str, Json]", dict(result or {"content": []}))
+    kept.pop("resultType", None)
+    if kept.get("isError"):
+        raise ToolError(text_of(kept), content=kept)
+    return kept
+
+
+def error_result(message: str) -> dict[str, Json]:
+    """A result that tells of an error."""
+    result = CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
+    return cast("dict[str, Json]", result.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+
+def text_of(result: Mapping[str, Json]) -> str:
+    """What a result says, in words."""
+    blocks = cast("list[Mapping[str, Any]]", result.get("content") or [])
+    texts = [str(block["text"]) for block in blocks if "text" in block]
+    return "\n".join(texts) or "the tool reports an error"
+
+
+def value_of(result: Json) -> Json:
+    """What of a result another tool gets: the value that was returned, as far as the protocol kept it."""
+    if not isinstance(result, Mapping):
+        return result
+    if "structuredContent" not in result:
+        return text_of(result) if result.get("content") else None
+    structured = result["structuredContent"]
+    # So the SDK wraps what is no object by itself.
+    if isinstance(structured, Mapping) and set(structured) == {"result"}:
+        return structured["result"]
+    return structured
+
+
+@contextmanager
+def telling_errors() -> Generator[None]:
+    """Turn the SDK's errors into ours: those for the caller to read, and those that are the protocol's.
+
+    Raises:
+        ToolError, ProtocolError: what the body meant.
+    """
+    try:
+        yield
+    except ToolError as error:
+        if isinstance(error.content, Mapping):
+            raise
+        raise ToolError(str(error), content=error_result(str(error))) from error
+    except MCPError as error:
+        raise ProtocolError(error.error.message, error.error.code, error.error.data) from error
+    except (UnexpectedToolError, UnexpectedResourceError):
+        # The SDK's words for a crash in something that the body called: it is a crash of the body.
+        raise
+    except (SdkToolError, ResourceError) as error:
+        raise ToolError(str(error), content=error_result(str(error))) from error
+
+
+def describe_bad_arguments(tool: str, error: ValidationError) -> dict[str, Json]:
+    """The answer to a call whose arguments don't fit the tool's schema: for the model to read, and to call again."""
+    return error_result(f"Error executing tool {tool}: {error}")

@@ -1,0 +1,154 @@
+"""The store and the engine of a server, while it runs: opened with it, and closed with it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, cast
+
+from mcp.shared.exceptions import MCPError
+
+from raincheck.clock import Clock
+from raincheck.core.content import View
+from raincheck.core.owner import Owner, Scope
+from raincheck.engine import Engine, Settings, Toolbox
+from raincheck.errors import ConfigurationError
+from raincheck.opening import open_store
+from raincheck.server import audit
+from raincheck.server.owners import KEY_NAME, OwnerFunction, owner_of
+from raincheck.server.pace import Pace
+from raincheck.server.sdk import AnyContext
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
+from raincheck.wire import codes, g2
+
+NOT_RUNNING = "the tasks of this server do not run: they start when the server does, with its lifespan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How tasks are kept and run."""
+
+    store: str | PathLike[str] | None
+    namespace: str
+    settings: Settings
+    clock: Clock
+    works: bool
+    owner: OwnerFunction | None
+
+
+class Running:
+    """What serves tasks, from the first connection that needs it to the last.
+
+    Some transports enter a server's lifespan once, some for each connection. Either way there is one engine.
+    """
+
+    def __init__(self, options: Options, toolbox: Toolbox) -> None:
+        self.options = options
+        self.pace = Pace(options.clock)
+        self._toolbox = toolbox
+        self._engine: Engine | None = None
+        self._key = b""
+        self._users = 0
+        self._stack = AsyncExitStack()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine.
+
+        Raises:
+            ConfigurationError: the server does not run.
+        """
+        if self._engine is None:
+            raise ConfigurationError(NOT_RUNNING)
+        return self._engine
+
+    def owner_of(self, ctx: AnyContext) -> Owner:
+        """Whose request it is."""
+        theirs = None if self.options.owner is None else self.options.owner(ctx)
+        return owner_of(ctx, self._key) if theirs is None else theirs
+
+    def shown(self, view: View) -> int:
+        """The view is about to be shown to its owner. Returns after how many milliseconds to ask again."""
+        task = view.task
+        self.pace.learn(task)
+        if task.is_terminal:
+            audit.note("retrieved", task.owner, task_id=task.id, tool=task.tool.name)
+        return self.pace.interval_ms(task)
+
+    def answer(self, view: View) -> dict[str, Any]:
+        """The result of a task that has ended, as the call itself would have had it.
+
+        Raises:
+            MCPError: it has none.
+        """
+        shown = cast("dict[str, Any]", g2.detailed(view, poll_ms=self.shown(view)))
+        match shown["status"]:
+            case "completed":
+                return shown["result"]
+            case "failed":
+                error = shown["error"]
+                raise MCPError(error["code"], error["message"], error.get("data"))
+            case _:
+                raise MCPError(codes.CANCELLED, shown.get("statusMessage") or "the call was cancelled")
+
+    @asynccontextmanager
+    async def entered(self, prepare: Callable[[], object]) -> AsyncGenerator[None]:
+        """Be there while this is entered, by however many. `prepare` is called before anything starts."""
+        async with self._changing():
+            if not self._users:
+                prepare()
+                await self._start()
+            self._users += 1
+        try:
+            yield
+        finally:
+            # Not to be given up half-way: a store that stays open keeps its file, and its leases.
+            leaving = asyncio.ensure_future(self._leave())
+            await asyncio.shield(leaving)
+
+    async def _leave(self) -> None:
+        async with self._changing():
+            self._users -= 1
+            if not self._users:
+                await self._stop()
+
+    async def _start(self) -> None:
+        options = self.options
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(open_store(options.store))
+            self._key = await store.secret(KEY_NAME)
+            await self._recall(store)
+            engine = Engine(
+                audit.audited(store),
+                self._toolbox,
+                namespace=options.namespace,
+                settings=options.settings,
+                clock=options.clock,
+                works=options.works,
+            )
+            self._engine = await stack.enter_async_context(engine)
+            self._stack = stack.pop_all()
+
+    async def _stop(self) -> None:
+        self._engine = None
+        await self._stack.aclose()
+
+    def _changing(self) -> asyncio.Lock:
+        """What keeps those who enter and leave apart. A server may run again later, in another event loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._users:
+                raise ConfigurationError("the tasks of this server run in another event loop already")
+            self._loop, self._lock = loop, asyncio.Lock()
+        return self._lock
+
+    async def _recall(self, store: Store) -> None:
+        """Learn from the latest tasks how long theirs take."""
+        query = TaskQuery(Scope.within(self.options.namespace))
+        page = await store.list_tasks(query, now=self.options.clock.now(), limit=PAGE_LIMIT)
+        for task in reversed(page.tasks):
+            self.pace.learn(task)

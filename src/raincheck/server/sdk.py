@@ -1,0 +1,45 @@
+"""What we need of the SDK and what it has no public name for, in one place.
+
+Each of these is checked when tasks are attached, so that an SDK that has moved them is noticed there, with a message
+that says so, and not at the first call.
+"""
+
+from typing import Any, TypeAlias, cast
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.tools import Tool as SdkTool
+from mcp.server.subscriptions import SubscriptionBus
+
+from raincheck.errors import ConfigurationError
+
+AnyServer: TypeAlias = MCPServer[Any] | Server[Any]
+AnyContext: TypeAlias = ServerRequestContext[Any, Any]
+
+
+def lowlevel_of(server: AnyServer) -> Server[Any]:
+    """The server that does the work: an `MCPServer` keeps its own to itself, and so its lifespan and its methods.
+
+    Raises:
+        ConfigurationError: it is neither, or of another SDK.
+    """
+    if isinstance(server, Server):
+        return server
+    found = getattr(server, "_lowlevel_server", None)
+    if not isinstance(found, Server):
+        raise ConfigurationError(
+            f"tasks are attached to an MCPServer or a low-level Server of the `mcp` SDK 2.x, not to {server!r}"
+        )
+    return cast("Server[Any]", found)
+
+
+def tool_of(server: MCPServer[Any] | None, name: str) -> SdkTool | None:
+    """A tool of the server as the SDK keeps it: how to read its arguments, and what to find out for it first."""
+    manager = getattr(server, "_tool_manager", None)
+    return cast("SdkTool | None", manager.get_tool(name)) if manager is not None else None
+
+
+def bus_of(server: MCPServer[Any]) -> SubscriptionBus | None:
+    """Where tools publish that something has changed. Bodies that run later publish there too."""
+    return cast("SubscriptionBus | None", getattr(server, "_subscriptions", None))

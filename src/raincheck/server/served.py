@@ -1,0 +1,109 @@
+"""The tools whose calls become tasks, and how each of them is called."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver.tools import Tool as SdkTool
+from mcp_types import ToolAnnotations
+
+from raincheck.core.retry import DEFAULT_RETRY, OnInterrupt, RetryPolicy
+from raincheck.engine import Toolbox
+from raincheck.engine.tools import TaskTool, make_tool
+from raincheck.errors import ConfigurationError
+from raincheck.server.enabled import CallHandler, Enabled, handler_body
+from raincheck.server.functions import ServedFunction
+from raincheck.server.policy import ServedSettings, TaskPolicy
+from raincheck.server.results import value_of
+from raincheck.server.sdk import tool_of
+from raincheck.server.workplace import Workplace
+
+POLICY = frozenset(TaskPolicy.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTool:
+    """A tool whose calls become tasks."""
+
+    task_tool: TaskTool
+    policy: TaskPolicy
+    sdk: SdkTool | None
+    """How the SDK reads its arguments; None for a tool of a low-level server, which has its own ways."""
+
+    @property
+    def name(self) -> str:
+        return self.task_tool.name
+
+
+class ServedTools:
+    """What a server has of them. Tools of others are found when they are looked for: they may come later."""
+
+    def __init__(self, server: Server[Any], toolbox: Toolbox, workplace: Workplace) -> None:
+        self.enabled = Enabled()
+        self._server = server
+        self._toolbox = toolbox
+        self._workplace = workplace
+        self._by_name: dict[str, ServedTool] = {}
+        self.handler: CallHandler | None = None
+        """The server's own, which runs the tools of others."""
+
+    def add(self, function: ServedFunction, settings: ServedSettings) -> ServedTool:
+        """Serve a function.
+
+        Raises:
+            ConfigurationError: it can't work like that, or there is one of its name.
+        """
+        knows = self._server.get_tool_input_schema
+        if knows is not None and knows(function.name) is not None:
+            raise ConfigurationError(
+                f"the server has a tool {function.name!r} already: give one of the two another name"
+            )
+        return self._keep(function.name, function.body(settings.get("isolation")), function.sdk, settings)
+
+    def find(self, name: str) -> ServedTool | None:
+        """The tool of this name, if its calls become tasks and the server still has it."""
+        knows = self._server.get_tool_input_schema
+        if knows is not None and knows(name) is None:
+            return None
+        known = self._by_name.get(name)
+        if known is not None:
+            return known
+        settings = self.enabled.find(name)
+        if settings is None or self.handler is None:
+            return None
+        sdk = tool_of(self._workplace.server, name)
+        return self._keep(name, handler_body(name, self.handler, self._workplace), sdk, settings)
+
+    def find_all(self, names: Iterable[str]) -> None:
+        """Have these ready to run, if they are to: tasks of theirs may be waiting."""
+        for name in (*names, *self.enabled.names):
+            self.find(name)
+
+    def _keep(self, name: str, body: Callable[..., Any], sdk: SdkTool | None, settings: ServedSettings) -> ServedTool:
+        policy = TaskPolicy(**{key: value for key, value in settings.items() if key in POLICY})  # type: ignore[arg-type] # its own fields
+        rest: dict[str, Any] = {key: value for key, value in settings.items() if key not in POLICY}
+        rest.setdefault("retry", retry_of(None if sdk is None else sdk.annotations))
+        tool = ServedTool(replace(make_tool(body, name, **rest), value_of=value_of), policy, sdk)
+        self._toolbox.add(tool.task_tool)
+        self._by_name[name] = tool
+        return tool
+
+
+def retry_of(annotations: ToolAnnotations | None) -> RetryPolicy:
+    """Something that destroys, and that may not be done twice, is not run again after a crash."""
+    if annotations is not None and annotations.destructive_hint and not annotations.idempotent_hint:
+        return replace(DEFAULT_RETRY, on_interrupt=OnInterrupt.FAIL)
+    return DEFAULT_RETRY
+
+
+def check_settings(settings: ServedSettings) -> None:
+    """Refuse what is no setting.
+
+    Raises:
+        ConfigurationError: it says which there are.
+    """
+    known = ServedSettings.__annotations__.keys()
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise ConfigurationError(f"a tool has no setting {unknown[0]!r}: there are {', '.join(sorted(known))}")

@@ -1,0 +1,224 @@
+"""Tasks for a server of the `mcp` SDK: the one thing that its author attaches."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from os import PathLike
+from typing import Any, TypeVar, Unpack, overload
+
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import Icon, MCPServer
+from mcp_types import CallToolRequestParams, CallToolResult, RequestParams, ToolAnnotations
+from pydantic_core import to_jsonable_python
+
+from raincheck.clock import Clock, SystemClock
+from raincheck.core.limits import Quota
+from raincheck.core.text import check_name
+from raincheck.engine import Engine, Settings, Toolbox
+from raincheck.errors import ConfigurationError, InvalidValue
+from raincheck.server.callers import is_acting
+from raincheck.server.functions import ServedFunction, name_of
+from raincheck.server.listening import Listening
+from raincheck.server.methods import TaskMethods
+from raincheck.server.owners import OwnerFunction
+from raincheck.server.policy import ServedSettings
+from raincheck.server.running import Options, Running
+from raincheck.server.sdk import AnyServer, lowlevel_of
+from raincheck.server.served import ServedTools, check_settings
+from raincheck.server.tool_calls import ToolCalls
+from raincheck.server.workplace import Workplace
+from raincheck.wire.g2 import EXTENSION
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+UNNAMED = "mcp-server"
+"""What the SDK calls a server that was given no name."""
+
+SERVED = Settings(quota=Quota(live=10_000, created=1_000))
+"""The settings of a server: as an engine's, but callers may be strangers, so there is a bound on new tasks a minute."""
+
+
+class Tasks:
+    """Durable tasks for a server.
+
+        mcp = MCPServer("reports")
+        tasks = Tasks(mcp)
+
+        @tasks.tool(inline_for=2)
+        async def build_report(year: int, task: TaskContext) -> Report: ...
+
+    They start and stop with the server, and go on where an earlier process left them. `store` is a URL or a path (see
+    `open_store`); `namespace` keeps servers on one store apart, and is the server's name unless another is given;
+    with `works=False` this process takes tasks and answers for them, and leaves the running to others. `owner` is for
+    servers with an authentication of their own: it says whose a request is.
+
+    Raises:
+        ConfigurationError: tasks can't be attached to this server like that.
+    """
+
+    def __init__(
+        self,
+        server: AnyServer,
+        store: str | PathLike[str] | None = None,
+        *,
+        namespace: str | None = None,
+        settings: Settings | None = None,
+        works: bool = True,
+        owner: OwnerFunction | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        lowlevel = lowlevel_of(server)
+        if namespace is None and lowlevel.name == UNNAMED:
+            raise ConfigurationError(
+                "tasks are kept under their server's name, so that others on the same store don't run them: "
+                'name the server, as in MCPServer("reports"), or give a namespace'
+            )
+        namespace = namespace or lowlevel.name
+        try:
+            check_name(namespace, what="a namespace")
+        except InvalidValue as error:
+            raise ConfigurationError(str(error)) from error
+        self._server = server if isinstance(server, MCPServer) else None
+        self._workplace = Workplace(self._server)
+        self._toolbox = Toolbox()
+        self._tools = ServedTools(lowlevel, self._toolbox, self._workplace)
+        options = Options(
+            store=store,
+            namespace=namespace,
+            settings=settings or SERVED,
+            clock=clock or SystemClock(),
+            works=works,
+            owner=owner,
+        )
+        self._running = Running(options, self._toolbox)
+        self._attach(lowlevel)
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the tasks, while the server runs.
+
+        Raises:
+            ConfigurationError: the server does not run.
+        """
+        return self._running.engine
+
+    @overload
+    def tool(self, fn: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+        structured_output: bool | None = None,
+        **settings: Unpack[ServedSettings],
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+        structured_output: bool | None = None,
+        **settings: Unpack[ServedSettings],
+    ) -> Any:
+        """Make a function a tool whose calls become tasks. The function itself stays as it is.
+
+        It takes what the SDK's own `tool` takes; `TaskPolicy` and `TaskTool` say what can be set besides. A parameter
+        that is a `TaskContext` (in a plain function: a `SyncTaskContext`) is the task, and not among the arguments.
+
+        Raises:
+            ConfigurationError: it can't work like that.
+        """
+        check_settings(settings)
+        listed = {
+            "title": title,
+            "description": description,
+            "annotations": annotations,
+            "icons": icons,
+            "meta": meta,
+            "structured_output": structured_output,
+        }
+
+        def decorate(fn: F) -> F:
+            if self._server is None:
+                raise ConfigurationError(
+                    "a low-level server makes its tools itself: let its handlers serve this one, and enable it here"
+                )
+            function = ServedFunction(fn, name_of(fn, name), self._workplace, **listed)
+            self._tools.add(function, settings)
+            self._server.add_tool(function.stand_in(self._caller_of(function)), name=function.name, **listed)  # type: ignore[arg-type] # its own parameters
+            return fn
+
+        return decorate if fn is None else decorate(fn)
+
+    def enable(self, pattern: str, /, **settings: Unpack[ServedSettings]) -> None:
+        """Let tools that somebody else registered run as tasks: one by its name, or all that match a pattern.
+
+        Raises:
+            ConfigurationError: they can't.
+        """
+        check_settings(settings)
+        self._tools.enabled.add(pattern, settings, may_match=self._server is not None)
+
+    def _attach(self, server: Server[Any]) -> None:
+        if EXTENSION in server.extensions:
+            raise ConfigurationError(f"server {server.name!r} has tasks already: attach them once")
+        calls = server.get_request_handler("tools/call")
+        if calls is None:
+            raise ConfigurationError(
+                f"server {server.name!r} has no tools: a low-level server needs on_call_tool first"
+            )
+        self._tools.handler = calls.handler
+        methods = TaskMethods(self._running)
+        serve = ToolCalls(self._running, self._tools, self._workplace)
+        server.add_request_handler("tools/call", CallToolRequestParams, serve)
+        server.add_request_handler("tasks/get", RequestParams, methods.get)
+        server.add_request_handler("tasks/update", RequestParams, methods.update)
+        server.add_request_handler("tasks/cancel", RequestParams, methods.cancel)
+        server.middleware.append(Listening(self._running))
+        server.extensions[EXTENSION] = {}
+        server.lifespan = self._lifespan_around(server.lifespan)
+
+    def _lifespan_around(
+        self, theirs: Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
+    ) -> Callable[[Server[Any]], AbstractAsyncContextManager[Any]]:
+        @asynccontextmanager
+        async def lifespan(server: Server[Any]) -> AsyncGenerator[Any]:
+            async with theirs(server) as state:
+                # Bodies find what the server's own lifespan made, so that must be there first, and go last.
+                self._workplace.states.append(state)
+                try:
+                    names = [] if self._server is None else [tool.name for tool in await self._server.list_tools()]
+                    async with self._running.entered(lambda: self._tools.find_all(names)):
+                        yield state
+                finally:
+                    self._workplace.states.remove(state)
+
+        return lifespan
+
+    def _caller_of(self, function: ServedFunction) -> Callable[..., Any]:
+        """What runs where the server's own program calls the tool, with `mcp.call_tool`: a task like any other."""
+        not_arguments = {function.sdk.context_kwarg, *function.sdk.resolved_params}
+
+        async def call(**values: Any) -> CallToolResult:  # noqa: ANN401 - arguments of any tool
+            if is_acting():
+                # It would hold its place while it waits for another task, and enough of them would wait for ever.
+                raise ConfigurationError(f"a task that needs tool {function.name!r} calls it with `task.spawn`")
+            arguments = {name: value for name, value in values.items() if name not in not_arguments}
+            task = await self.engine.submit(function.name, to_jsonable_python(arguments))
+            view = await self.engine.wait(task.id)
+            return CallToolResult.model_validate(self._running.answer(view))
+
+        return call

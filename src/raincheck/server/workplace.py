@@ -1,0 +1,143 @@
+"""What a body finds of the SDK when it runs as a task: a context whose caller may be gone.
+
+The request that a task came from has been answered, its connection is closed, and the process is perhaps another. So a
+body that asks for the SDK's `Context` gets one that works on the task: progress is the task's, questions are asked
+through the task and survive a crash, and what needs the connection itself is dropped or refused.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.session import ServerSession
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    INVALID_REQUEST,
+    CallToolRequestParams,
+    ClientCapabilities,
+    InitializeRequestParams,
+    ServerNotification,
+    ServerRequest,
+)
+from mcp_types.version import LATEST_MODERN_VERSION
+from pydantic import BaseModel
+
+from raincheck.core.content import InputKind
+from raincheck.core.payload import Json
+from raincheck.engine.context import TaskContext
+from raincheck.server.callers import answers_of, capabilities_of
+from raincheck.server.sdk import AnyContext, bus_of
+
+logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT", bound=BaseModel)
+
+KINDS: Mapping[str, tuple[InputKind, str]] = {
+    "elicitation/create": (InputKind.ELICITATION, "elicit"),
+    "sampling/createMessage": (InputKind.SAMPLING, "sample"),
+    "roots/list": (InputKind.ROOTS, "roots"),
+}
+"""What a request to a caller is to a task, and the name it is asked under."""
+
+
+class TaskSession(ServerSession):
+    """A session with whoever reads the task. Nothing of it needs a connection."""
+
+    def __init__(self, task: TaskContext) -> None:  # pyright: ignore[reportMissingSuperCall] - there is no connection to give it
+        self._task = task
+
+    @property
+    def client_params(self) -> InitializeRequestParams | None:
+        return None
+
+    @property
+    def client_capabilities(self) -> ClientCapabilities:
+        return capabilities_of(self._task.caller)
+
+    @property
+    def can_send_request(self) -> bool:
+        return True
+
+    @property
+    def protocol_version(self) -> str:
+        return LATEST_MODERN_VERSION
+
+    def check_client_capability(self, capability: ClientCapabilities) -> bool:
+        return set(_declared(capability)) <= set(_declared(self.client_capabilities))
+
+    async def send_request(
+        self,
+        request: ServerRequest,
+        result_type: type[ResultT],
+        request_read_timeout_seconds: float | None = None,  # noqa: ARG002 - it waits as long as it takes
+        metadata: ServerMessageMetadata | None = None,  # noqa: ARG002 - there is one channel
+        progress_callback: ProgressFnT | None = None,  # noqa: ARG002 - nobody tells
+    ) -> ResultT:
+        """Ask through the task. It waits as long as it takes, and holds no worker meanwhile."""
+        return result_type.model_validate(await ask(self._task, request), by_name=False)
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        await self._task.progress(progress, total, message)
+
+    async def _notify(self, notification: ServerNotification, *, request_scoped: bool) -> None:  # noqa: ARG002 - likewise
+        logger.debug("task %s: %s was not sent: nobody is connected", self._task.id, notification.method)
+
+    async def send_log_message(self, level: str, data: Any, *_: object, **__: object) -> None:  # noqa: ANN401 - any JSON
+        logger.debug("task %s said (%s): %s", self._task.id, level, data)
+
+
+async def ask(task: TaskContext, request: ServerRequest, name: str | None = None) -> Json:
+    """Ask the caller of a task something, in the words of the protocol.
+
+    Raises:
+        MCPError: tasks can't ask that.
+    """
+    if request.method not in KINDS:
+        raise MCPError(INVALID_REQUEST, f"a task can't send {request.method}: its caller need not be connected")
+    kind, usual_name = KINDS[request.method]
+    params = request.params
+    body = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
+    return await task.ask(kind, cast("Json", body), name=name or usual_name)
+
+
+def _declared(capabilities: ClientCapabilities) -> Mapping[str, Any]:
+    return capabilities.model_dump(exclude_none=True)
+
+
+class Workplace:
+    """Makes what bodies get of the SDK, for one server."""
+
+    def __init__(self, server: MCPServer[Any] | None) -> None:
+        self.server = server
+        self.states: list[Any] = []
+        """What the server's own lifespan gave, for each time it was entered and not left yet."""
+
+    def first_round(self, task: TaskContext, name: str, arguments: Mapping[str, Json]) -> CallToolRequestParams:
+        """The call as it was when its task began: with what was answered before."""
+        fields = {"name": name, "arguments": dict(arguments), **answers_of(task.caller)}
+        return CallToolRequestParams.model_validate(fields, by_name=False)
+
+    def request_context(self, task: TaskContext, params: CallToolRequestParams) -> AnyContext:
+        """For the handlers of a low-level server."""
+        return ServerRequestContext(
+            session=TaskSession(task),
+            lifespan_context=self.states[-1] if self.states else {},
+            protocol_version=LATEST_MODERN_VERSION,
+            method="tools/call",
+            params=params.model_dump(by_alias=True, mode="json", exclude_none=True),
+            request_id=task.id,
+        )
+
+    def context(self, task: TaskContext, params: CallToolRequestParams) -> Context[Any, Any]:
+        """For tools and resolvers of an `MCPServer`."""
+        assert self.server is not None  # noqa: S101 - only functions of such a server ask for it
+        return Context(
+            request_context=self.request_context(task, params),
+            mcp_server=self.server,
+            input_params=params,
+            subscriptions=bus_of(self.server),
+        )

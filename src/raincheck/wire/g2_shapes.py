@@ -1,0 +1,194 @@
+"""Shapes of tasks-2026-07-28 and mcp-2026-07-28, generated from tests/wire/schemas by `python -m scripts.generate`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NotRequired, TypedDict
+
+from raincheck.core.payload import Json
+
+
+class Error(TypedDict):
+    code: int
+    data: NotRequired[Json]
+    message: str
+
+
+class ElicitRequest(TypedDict):
+    method: Literal["elicitation/create"]
+    params: Mapping[str, Json]
+
+
+class CreateMessageRequest(TypedDict):
+    method: Literal["sampling/createMessage"]
+    params: Mapping[str, Json]
+
+
+class ListRootsRequest(TypedDict):
+    method: Literal["roots/list"]
+    params: NotRequired[Mapping[str, Json]]
+
+
+InputRequest = CreateMessageRequest | ListRootsRequest | ElicitRequest
+InputRequests = Mapping[str, InputRequest]
+TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class TaskFields(TypedDict):
+    taskId: str
+    statusMessage: NotRequired[str]
+    createdAt: str
+    lastUpdatedAt: str
+    ttlMs: int | None
+    pollIntervalMs: NotRequired[int]
+
+
+class Task(TaskFields):
+    status: Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class WorkingTask(TaskFields):
+    status: Literal["working"]
+
+
+class InputRequiredTask(TaskFields):
+    status: Literal["input_required"]
+    inputRequests: InputRequests
+
+
+class CompletedTask(TaskFields):
+    status: Literal["completed"]
+    result: Mapping[str, Json]
+
+
+class FailedTask(TaskFields):
+    status: Literal["failed"]
+    error: Error
+
+
+class CancelledTask(TaskFields):
+    status: Literal["cancelled"]
+
+
+DetailedTask = WorkingTask | InputRequiredTask | CompletedTask | FailedTask | CancelledTask
+
+
+class CreateTaskResult(Task):
+    _meta: NotRequired[Mapping[str, Json]]
+    resultType: Literal["task"]
+
+
+class GetTaskResultWorking(WorkingTask):
+    _meta: NotRequired[Mapping[str, Json]]
+    resultType: Literal["complete"]
+
+
+class GetTaskResultInputRequired(InputRequiredTask):
+    _meta: NotRequired[Mapping[str, Json]]
+    resultType: Literal["complete"]
+
+
+class GetTaskResultCompleted(CompletedTask):
+    _meta: NotRequired[Mapping[str, Json]]
+    resultType: Literal["complete"]
+
+
+class GetTaskResultFailed(FailedTask):
+    _meta: NotRequired[Mapping[str, Json]]
+    resultType: Literal["complete"]
+
+
+class GetTaskResultCancelled(CancelledTask):
+    _meta: NotRequired[Mapping[str, Json]]
+    resultType: Literal["complete"]
+
+
+GetTaskResult = (
+    GetTaskResultWorking
+    | GetTaskResultInputRequired
+    | GetTaskResultCompleted
+    | GetTaskResultFailed
+    | GetTaskResultCancelled
+)
+
+
+class UpdateTaskResult(TypedDict):
+    _meta: NotRequired[Mapping[str, Json]]
+    resultType: Literal["complete"]
+
+
+class CancelTaskResult(TypedDict):
+    _meta: NotRequired[Mapping[str, Json]]
+    resultType: Literal["complete"]
+
+
+class TaskStatusNotificationParamsWorking(WorkingTask):
+    _meta: NotRequired[Mapping[str, Json]]
+
+
+class TaskStatusNotificationParamsInputRequired(InputRequiredTask):
+    _meta: NotRequired[Mapping[str, Json]]
+
+
+class TaskStatusNotificationParamsCompleted(CompletedTask):
+    _meta: NotRequired[Mapping[str, Json]]
+
+
+class TaskStatusNotificationParamsFailed(FailedTask):
+    _meta: NotRequired[Mapping[str, Json]]
+
+
+class TaskStatusNotificationParamsCancelled(CancelledTask):
+    _meta: NotRequired[Mapping[str, Json]]
+
+
+TaskStatusNotificationParams = (
+    TaskStatusNotificationParamsWorking
+    | TaskStatusNotificationParamsInputRequired
+    | TaskStatusNotificationParamsCompleted
+    | TaskStatusNotificationParamsFailed
+    | TaskStatusNotificationParamsCancelled
+)
+
+
+class TaskSubscriptionAcknowledgedNotifications(TypedDict):
+    taskIds: NotRequired[Sequence[str]]
+
+
+InputResponses = Mapping[str, Mapping[str, Json]]
+
+
+class GetTaskRequestParams(TypedDict):
+    taskId: str
+
+
+class UpdateTaskRequestParams(GetTaskRequestParams):
+    inputResponses: InputResponses
+
+
+class CancelTaskRequestParams(TypedDict):
+    taskId: str
+
+
+class TaskSubscriptionNotifications(TypedDict):
+    taskIds: NotRequired[Sequence[str]]
+
+
+class TextContent(TypedDict):
+    _meta: NotRequired[Mapping[str, Json]]
+    annotations: NotRequired[Mapping[str, Json]]
+    text: str
+    type: Literal["text"]
+
+
+class CallToolResult(TypedDict):
+    _meta: NotRequired[Mapping[str, Json]]
+    content: Sequence[TextContent | Mapping[str, Json]]
+    isError: NotRequired[bool]
+    resultType: str
+    structuredContent: NotRequired[Json]
+
+
+class InputRequiredResult(TypedDict):
+    _meta: NotRequired[Mapping[str, Json]]
+    inputRequests: NotRequired[InputRequests]
+    requestState: NotRequired[str]
+    resultType: str

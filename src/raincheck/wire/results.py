@@ -1,0 +1,53 @@
+"""The result of a tool as its caller gets it, from whatever its body left."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TypeGuard
+
+from raincheck.core.payload import Json
+from raincheck.core.records import Task
+
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+"""Says which task a message belongs to. A result that stands inside its task must not say it."""
+
+FIELDS = frozenset({"content", "structuredContent", "isError", "resultType", "_meta"})
+BLOCKS = frozenset({"text", "image", "audio", "resource", "resource_link"})
+"""What a result may have, and of what types its content may be."""
+
+
+def tool_result(task: Task, outcome: Json) -> dict[str, Json]:
+    """The result of a completed task: as it was stored, if it was stored as one; else wrapped as one."""
+    result = dict(outcome) if _is_tool_result(outcome) else _wrapped(task, outcome)
+    meta = result.get("_meta")
+    if isinstance(meta, Mapping) and RELATED_TASK in meta:
+        result["_meta"] = {name: value for name, value in meta.items() if name != RELATED_TASK}
+    if task.is_error:
+        result["isError"] = True
+    # The extension's examples leave it out, but without it this would not be the result that the call would have had.
+    return result | {"resultType": "complete"}
+
+
+def _is_tool_result(outcome: Json) -> TypeGuard[Mapping[str, Json]]:
+    """Whether it is one, and not only something else of a tool's own that also has content."""
+    if not isinstance(outcome, Mapping) or not outcome.keys() <= FIELDS:
+        return False
+    content = outcome.get("content")
+    if isinstance(content, str) or not isinstance(content, Sequence):
+        return False
+    return all(isinstance(block, Mapping) and block.get("type") in BLOCKS for block in content)
+
+
+def _wrapped(task: Task, outcome: Json) -> dict[str, Json]:
+    text = outcome if isinstance(outcome, str) else json.dumps(outcome, ensure_ascii=False)
+    structured: Json = outcome if isinstance(outcome, Mapping) else {"result": outcome}
+    if not task.is_error:
+        return {"content": [_text(text)], "structuredContent": structured}
+    if isinstance(outcome, Mapping) and set(outcome) == {"message"}:
+        return {"content": [_text(str(outcome["message"]))]}
+    # The message does not reach the model in any other way.
+    texts = dict.fromkeys([task.status_message or text, text])
+    return {"content": [_text(one) for one in texts], "structuredContent": structured}
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}

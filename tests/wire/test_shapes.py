@@ -1,0 +1,63 @@
+"""The generated shapes are what the pinned schemas say, and are found when they are not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from schemas import definitions
+from scripts import generate, shapes
+
+from raincheck.wire import g2_shapes
+
+MODULES = sorted((generate.ROOT / "src/raincheck/wire").glob("*_shapes.py"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_the_shapes_are_up_to_date(module: Path) -> None:
+    assert module.read_text(encoding="utf-8") == shapes.write(module), "run scripts/check --fix"
+
+
+def test_every_module_of_shapes_is_there() -> None:
+    assert {module.stem for module in MODULES} == set(shapes.MODULES)
+
+
+PLAIN = [
+    *("Error", "Task", "WorkingTask", "InputRequiredTask", "CompletedTask", "FailedTask", "CancelledTask"),
+    *("TextContent", "CallToolResult", "InputRequiredResult"),
+]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_shape_has_the_fields_of_its_schema_and_wants_the_same_ones(name: str) -> None:
+    known = definitions("mcp-2026-07-28") | definitions("tasks-2026-07-28")
+    shape: Any = getattr(g2_shapes, name)
+    assert shape.__annotations__.keys() == known[name]["properties"].keys()
+    assert shape.__required_keys__ == frozenset(known[name]["required"])
+
+
+def test_what_is_one_of_several_kinds_or_all_of_several_has_the_fields_of_all() -> None:
+    shape: Any = g2_shapes.GetTaskResultInputRequired
+    wanted = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "inputRequests", "resultType"}
+    assert shape.__required_keys__ == wanted
+    assert shape.__optional_keys__ == {"statusMessage", "pollIntervalMs", "_meta"}
+    assert g2_shapes.DetailedTask.__args__ == (
+        g2_shapes.WorkingTask,
+        g2_shapes.InputRequiredTask,
+        g2_shapes.CompletedTask,
+        g2_shapes.FailedTask,
+        g2_shapes.CancelledTask,
+    )
+
+
+def test_a_stale_module_fails_the_check_and_says_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "src/raincheck/wire/g2_shapes.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("class Task: ...\n")
+    (tmp_path / "README.md").write_text("nothing generated\n")
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    assert generate.main(["--check"]) == 1
+    assert capsys.readouterr().err == "src/raincheck/wire/g2_shapes.py is out of date: run scripts/check --fix\n"
+    assert generate.main([]) == 0
+    assert module.read_text() == (generate.shapes.ROOT / "src/raincheck/wire/g2_shapes.py").read_text()
