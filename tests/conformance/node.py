@@ -24,6 +24,8 @@ MANIFEST = Path(__file__).with_name("package.json")
 CACHE = Path(sys.prefix) / "raincheck-node"
 OLDEST = 22
 PATIENCE = 100
+IMPATIENT = ("--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=1000")
+"""Left to itself, npm tries for minutes to reach a registry that is not there."""
 
 
 class Missing(Exception):
@@ -48,10 +50,17 @@ class Node:
 
 def node_or_skip() -> Node:
     """Everything that is needed; or the end of the test."""
+    found = attempt()
+    return give_up(str(found)) if isinstance(found, Missing) else found
+
+
+@functools.cache
+def attempt() -> Node | Missing:
+    """Tried once: what is missing for one test is missing for the others, too."""
     try:
         return prepare()
     except Missing as missing:
-        give_up(str(missing))
+        return missing
 
 
 def give_up(reason: str) -> NoReturn:
@@ -101,7 +110,7 @@ def install(program: Path, content: bytes, folder: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)  # of one who was killed here
     draft.mkdir()
     (draft / MANIFEST.name).write_bytes(content)
-    options = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+    options = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", *IMPATIENT)
     try:
         done = subprocess.run(
             [*npm, "install", *options],

@@ -30,3 +30,10 @@ def test_attaching_raincheck_changes_nothing_that_the_core_suite_sees(
     # Two servers that both do nothing would be alike, too.
     assert len([check for check in plain.result() if check.status == "SUCCESS"]) >= fewest
     assert not describe(check for check in plain.result() if check.status not in ("SUCCESS", "INFO"))
+
+
+def test_the_server_that_is_compared_does_have_tasks_attached(tmp_path: Path) -> None:
+    node = node_or_skip()
+    with serving(SERVER, "--with-tasks", log=tmp_path / "server.log") as url:
+        checks = run_suite(node, url, tmp_path / "results", "--scenario", "tasks-capability-negotiation")
+    assert [check.status for check in checks if check.id == "tasks-extension-advertised"] == ["SUCCESS"]

@@ -50,6 +50,7 @@ def test_what_is_missing_fails_in_continuous_integration_and_skips_elsewhere(
         raise Missing("there is no Node here")
 
     monkeypatch.setattr(node, "find_program", find_nothing)
+    monkeypatch.setattr(node, "attempt", node.attempt.__wrapped__)  # what was found before must not be remembered
     monkeypatch.setenv("CI", where)
     with pytest.raises(outcome, match="there is no Node here"):
         node_or_skip()

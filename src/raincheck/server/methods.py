@@ -40,7 +40,9 @@ class TaskMethods:
             answers = (ctx.params or {}).get("inputResponses")
             if not isinstance(answers, Mapping):
                 raise invalid_params(f"{ctx.method} needs params.inputResponses, an object of answers by their keys")
-            await self._running.engine.answer(task_id, cast("Mapping[str, Json]", answers), owner=owner)
+            # One that has ended asks nothing any more, so there is nothing in it that is not ignored.
+            with suppress(IllegalTransition):
+                await self._running.engine.answer(task_id, cast("Mapping[str, Json]", answers), owner=owner)
         return cast("dict[str, Any]", g2.ack())
 
     async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:

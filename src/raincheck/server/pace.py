@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 SHORTEST = 0.5
 LONGEST = 60.0
-FOR_ANSWERS = 2.0
-"""Seconds between polls of a task that waits for its caller, who knows best when there is news."""
+LONGEST_FOR_ANSWERS = 10.0
+"""Seconds between polls of a task that waits for its caller: an answer is given at any time, and then it goes on."""
 
 PARTS = 8
 """A poll comes after this part of what is left, or of what has passed if nothing is known."""
@@ -64,9 +64,10 @@ class Pace:
 
     def interval(self, task: Task) -> float:
         """Seconds after which to ask for a task again."""
-        if task.status is Status.INPUT_REQUIRED:
-            return FOR_ANSWERS
         now = self._clock.now()
+        if task.status is Status.INPUT_REQUIRED:
+            asked = max((now - task.updated_at).total_seconds(), 0.0)
+            return min(max(asked / PARTS, SHORTEST), LONGEST_FOR_ANSWERS)
         passed = max((now - task.created_at).total_seconds(), 0.0)
         left = max(_until(task.due_at, now), (self.expected(task.tool.name) or 0.0) - passed)
         return min(max(left / PARTS, passed / (2 * PARTS), SHORTEST), LONGEST)

@@ -1,5 +1,7 @@
 """How the calls of one tool become tasks."""
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ IdempotencyKey: TypeAlias = str | Callable[[Mapping[str, Json]], str | None]
 
 KEY_IN_META = "raincheck/idempotency-key"
 """Where a caller may name a key itself, in the `_meta` of its call."""
+
+LONGEST_KEY = 200
 
 LONGEST_INLINE = 45.0
 """Seconds: hosts give up after about a minute."""
@@ -54,7 +58,7 @@ class TaskPolicy:
                 f"idempotency is the name of an argument or a function of the arguments, not {self.idempotency!r}"
             )
 
-    def key_of(self, arguments: Mapping[str, Json], meta: Mapping[str, Any] | None) -> str | None:
+    def key_of(self, tool: str, arguments: Mapping[str, Json], meta: Mapping[str, Any] | None) -> str | None:
         """What tells this call from others of the same owner; None if nothing does. A caller's own key goes first.
 
         Raises:
@@ -66,13 +70,22 @@ class TaskPolicy:
             return None
         if callable(self.idempotency):
             key = self.idempotency(arguments)
-            return None if key is None else _text(key, "the idempotency key that this tool makes of its arguments")
-        value = arguments.get(self.idempotency)
-        return None if value is None else f"{self.idempotency}={value}"
+            if key is not None:
+                key = _text(key, f"the idempotency key that tool {tool!r} makes of its arguments")
+        else:
+            value = arguments.get(self.idempotency)
+            key = None if value is None else f"{self.idempotency}={json.dumps(value, sort_keys=True)}"
+        # Two tools may have arguments of the same name.
+        return None if key is None else _shortened(f"{tool}: {key}")
 
 
 def _is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _shortened(key: str) -> str:
+    """A key that can be read if it is short, and kept if it is long."""
+    return key if len(key) <= LONGEST_KEY else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
 def _text(value: object, what: str) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import CreateMessageRequest, ElicitRequest, ListRootsRequest, Result, ServerRequest
 from pydantic import ConfigDict, TypeAdapter
@@ -32,6 +33,11 @@ async def ask_directly(ctx: AnyContext, view: View, engine: Engine, asked: set[s
             continue
         asked.add(key)
         metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
-        answer = await ctx.session.send_request(_REQUEST.validate_python(request), _AsItCame, metadata=metadata)
+        try:
+            answer = await ctx.session.send_request(_REQUEST.validate_python(request), _AsItCame, metadata=metadata)
+        except MCPError:
+            # It would wait for an answer that nobody gives.
+            await engine.cancel(view.task.id, owner=view.task.owner, reason="its caller can't be asked")
+            raise
         told = answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "result_type"})
         await engine.answer(view.task.id, {key: told}, owner=view.task.owner)

@@ -1,5 +1,6 @@
 """What a tool returns or raises, as a task keeps it: always the JSON of a `CallToolResult`."""
 
+import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from raincheck.core.payload import Json
 from raincheck.errors import ProtocolError, ToolError
+
+logger = logging.getLogger(__name__)
 
 
 def keep_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
@@ -77,6 +80,13 @@ def telling_errors() -> Generator[None]:
         raise ToolError(str(error), content=error_result(str(error))) from error
 
 
-def describe_bad_arguments(tool: str, error: ValidationError) -> dict[str, Json]:
-    """The answer to a call whose arguments don't fit the tool's schema: for the model to read, and to call again."""
-    return error_result(f"Error executing tool {tool}: {error}")
+def describe_failure(tool: str, error: Exception) -> dict[str, Json]:
+    """The answer to a call that came to nothing before its task began, as the SDK itself would put it.
+
+    Wrong arguments, and what a resolver said on purpose, are for the model to read. A crash is not.
+    """
+    is_meant = isinstance(error, ValidationError | SdkToolError | ResourceError)
+    if is_meant and not isinstance(error, UnexpectedToolError | UnexpectedResourceError):
+        return error_result(f"Error executing tool {tool}: {error}")
+    logger.error("tool %r could not be called", tool, exc_info=error)
+    return error_result(f"Error executing tool {tool}")

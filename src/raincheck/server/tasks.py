@@ -1,13 +1,11 @@
 """Tasks for a server of the `mcp` SDK: the one thing that its author attaches."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
 
-from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Icon, MCPServer
-from mcp_types import CallToolRequestParams, CallToolResult, RequestParams, ToolAnnotations
+from mcp_types import CallToolResult, ToolAnnotations
 from pydantic_core import to_jsonable_python
 
 from raincheck.clock import Clock, SystemClock
@@ -15,18 +13,15 @@ from raincheck.core.limits import Quota
 from raincheck.core.text import check_name
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.errors import ConfigurationError, InvalidValue
+from raincheck.server.attaching import attach
 from raincheck.server.callers import is_acting
 from raincheck.server.functions import ServedFunction, name_of
-from raincheck.server.listening import Listening
-from raincheck.server.methods import TaskMethods
 from raincheck.server.owners import OwnerFunction
 from raincheck.server.policy import ServedSettings
 from raincheck.server.running import Options, Running
 from raincheck.server.sdk import AnyServer, lowlevel_of
 from raincheck.server.served import ServedTools, check_settings
-from raincheck.server.tool_calls import ToolCalls
 from raincheck.server.workplace import Workplace
-from raincheck.wire.g2 import EXTENSION
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,7 +85,7 @@ class Tasks:
             owner=owner,
         )
         self._running = Running(options, self._toolbox)
-        self._attach(lowlevel)
+        attach(lowlevel, self._running, self._tools, self._workplace)
 
     @property
     def engine(self) -> Engine:
@@ -171,42 +166,6 @@ class Tasks:
         """
         check_settings(settings)
         self._tools.enabled.add(pattern, settings, may_match=self._server is not None)
-
-    def _attach(self, server: Server[Any]) -> None:
-        if EXTENSION in server.extensions:
-            raise ConfigurationError(f"server {server.name!r} has tasks already: attach them once")
-        calls = server.get_request_handler("tools/call")
-        if calls is None:
-            raise ConfigurationError(
-                f"server {server.name!r} has no tools: a low-level server needs on_call_tool first"
-            )
-        self._tools.handler = calls.handler
-        methods = TaskMethods(self._running)
-        serve = ToolCalls(self._running, self._tools, self._workplace)
-        server.add_request_handler("tools/call", CallToolRequestParams, serve)
-        server.add_request_handler("tasks/get", RequestParams, methods.get)
-        server.add_request_handler("tasks/update", RequestParams, methods.update)
-        server.add_request_handler("tasks/cancel", RequestParams, methods.cancel)
-        server.middleware.append(Listening(self._running))
-        server.extensions[EXTENSION] = {}
-        server.lifespan = self._lifespan_around(server.lifespan)
-
-    def _lifespan_around(
-        self, theirs: Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
-    ) -> Callable[[Server[Any]], AbstractAsyncContextManager[Any]]:
-        @asynccontextmanager
-        async def lifespan(server: Server[Any]) -> AsyncGenerator[Any]:
-            async with theirs(server) as state:
-                # Bodies find what the server's own lifespan made, so that must be there first, and go last.
-                self._workplace.states.append(state)
-                try:
-                    names = [] if self._server is None else [tool.name for tool in await self._server.list_tools()]
-                    async with self._running.entered(lambda: self._tools.find_all(names)):
-                        yield state
-                finally:
-                    self._workplace.states.remove(state)
-
-        return lifespan
 
     def _caller_of(self, function: ServedFunction) -> Callable[..., Any]:
         """What runs where the server's own program calls the tool, with `mcp.call_tool`: a task like any other."""

@@ -133,11 +133,12 @@ class Workplace:
         )
 
     def context(self, task: TaskContext, params: CallToolRequestParams) -> Context[Any, Any]:
-        """For tools and resolvers of an `MCPServer`."""
-        assert self.server is not None  # noqa: S101 - only functions of such a server ask for it
+        """For tools and resolvers of an `MCPServer`, in a task."""
+        return self.context_of(self.request_context(task, params), params)
+
+    def context_of(self, ctx: AnyContext, params: CallToolRequestParams) -> Context[Any, Any]:
+        """The same for a request: what the server itself would give them."""
+        assert self.server is not None  # noqa: S101 - only tools of such a server ask for it
         return Context(
-            request_context=self.request_context(task, params),
-            mcp_server=self.server,
-            input_params=params,
-            subscriptions=bus_of(self.server),
+            request_context=ctx, mcp_server=self.server, input_params=params, subscriptions=bus_of(self.server)
         )

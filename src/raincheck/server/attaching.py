@@ -1,0 +1,70 @@
+"""Where tasks are put into a server: its handlers, its capabilities, its lifespan. The one place that changes it."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import Server
+from mcp_types import CallToolRequestParams, RequestParams
+
+from raincheck.errors import ConfigurationError
+from raincheck.server.listening import Listening
+from raincheck.server.methods import TaskMethods
+from raincheck.server.requests import is_modern
+from raincheck.server.running import Running
+from raincheck.server.sdk import AnyContext
+from raincheck.server.served import ServedTools
+from raincheck.server.tool_calls import ToolCalls
+from raincheck.server.workplace import Workplace
+from raincheck.wire.g2 import EXTENSION
+
+Lifespan: TypeAlias = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
+
+
+def attach(server: Server[Any], running: Running, tools: ServedTools, workplace: Workplace) -> None:
+    """Let a server serve tasks.
+
+    Raises:
+        ConfigurationError: it does so already, or has no tools.
+    """
+    if EXTENSION in server.extensions:
+        raise ConfigurationError(f"server {server.name!r} has tasks already: attach them once")
+    calls = server.get_request_handler("tools/call")
+    if calls is None:
+        raise ConfigurationError(f"server {server.name!r} serves no tools: give it on_call_tool first")
+    tools.handler = calls.handler
+    methods = TaskMethods(running)
+    server.add_request_handler("tools/call", CallToolRequestParams, ToolCalls(running, tools, workplace))
+    server.add_request_handler("tasks/get", RequestParams, methods.get)
+    server.add_request_handler("tasks/update", RequestParams, methods.update)
+    server.add_request_handler("tasks/cancel", RequestParams, methods.cancel)
+    server.middleware.extend([ignore_task_field, Listening(running)])
+    server.extensions[EXTENSION] = {}
+    server.lifespan = _around(server.lifespan, running, tools, workplace)
+
+
+async def ignore_task_field(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
+    """With this version the server alone decides on a task: what older callers ask for is not even looked at."""
+    if ctx.method == "tools/call" and is_modern(ctx) and ctx.params is not None and "task" in ctx.params:
+        ctx = replace(ctx, params={name: value for name, value in ctx.params.items() if name != "task"})
+    return await call_next(ctx)
+
+
+def _around(theirs: Lifespan, running: Running, tools: ServedTools, workplace: Workplace) -> Lifespan:
+    """The server's own lifespan, with the engine inside: bodies find what that made."""
+
+    @asynccontextmanager
+    async def lifespan(server: Server[Any]) -> AsyncGenerator[Any]:
+        async with theirs(server) as state:
+            workplace.states.append(state)
+            try:
+                listed = [] if workplace.server is None else await workplace.server.list_tools()
+                async with running.entered(lambda: tools.find_all(tool.name for tool in listed)):
+                    yield state
+            finally:
+                # By identity: the states of two connections may be equal.
+                workplace.states = [one for one in workplace.states if one is not state]
+
+    return lifespan
