@@ -60,6 +60,11 @@ class Toolbox:
         self._by_version |= dict.fromkeys(tool.runs, tool)
         self._by_name[tool.name] = tool
 
+    def replace(self, tool: TaskTool) -> None:
+        """Take in a tool in the place of the one of its name: what waits for that is run by this."""
+        self._by_version |= dict.fromkeys(tool.runs, tool)
+        self._by_name[tool.name] = tool
+
     def get(self, name: str) -> TaskTool:
         """The tool of this name, in the version that was added last.
 

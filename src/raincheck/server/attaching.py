@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
-from mcp_types import CallToolRequestParams, RequestParams
+from mcp_types import CallToolRequestParams, RequestParams, SubscriptionsListenRequestParams
 
 from raincheck.errors import ConfigurationError
-from raincheck.server.listening import Listening
+from raincheck.server.listening import METHOD, Listening
 from raincheck.server.methods import TaskMethods
 from raincheck.server.requests import is_modern
 from raincheck.server.running import Running
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk import AnyContext, unwrap_calls
 from raincheck.server.served import ServedTools
 from raincheck.server.tool_calls import ToolCalls
 from raincheck.server.workplace import Workplace
@@ -34,15 +34,33 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
     calls = server.get_request_handler("tools/call")
     if calls is None:
         raise ConfigurationError(f"server {server.name!r} serves no tools: give it on_call_tool first")
-    tools.handler = calls.handler
+    # Inside what other extensions put around calls: they may refuse one before there is a task.
+    around, tools.handler = unwrap_calls(workplace.server, calls.handler)
     methods = TaskMethods(running)
-    server.add_request_handler("tools/call", CallToolRequestParams, ToolCalls(running, tools, workplace))
+    server.add_request_handler("tools/call", CallToolRequestParams, around(ToolCalls(running, tools, workplace)))
     server.add_request_handler("tasks/get", RequestParams, methods.get)
     server.add_request_handler("tasks/update", RequestParams, methods.update)
     server.add_request_handler("tasks/cancel", RequestParams, methods.cancel)
-    server.middleware.extend([ignore_task_field, Listening(running)])
+    server.middleware.append(ignore_task_field)
+    _listen(server, Listening(running))
     server.extensions[EXTENSION] = {}
     server.lifespan = _around(server.lifespan, running, tools, workplace)
+
+
+def _listen(server: Server[Any], listening: Listening) -> None:
+    """Stand before the server's own handler of streams, behind all middleware.
+
+    A server that has none is asked in middleware instead: with a handler, it would claim to serve other streams too.
+    """
+    theirs = server.get_request_handler(METHOD)
+    if theirs is None:
+        server.middleware.append(listening)
+        return
+
+    async def listen(ctx: AnyContext, params: SubscriptionsListenRequestParams) -> HandlerResult:
+        return await listening(ctx, lambda ctx: theirs.handler(ctx, params))
+
+    server.add_request_handler(METHOD, SubscriptionsListenRequestParams, listen)
 
 
 async def ignore_task_field(ctx: AnyContext, call_next: CallNext) -> HandlerResult:

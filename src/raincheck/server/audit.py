@@ -4,7 +4,9 @@ The lines go to the logger `raincheck.audit`. Each says what happened in its mes
 (`record.audit`), for whoever writes logs as JSON.
 """
 
+import json
 import logging
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
@@ -17,15 +19,36 @@ from raincheck.core.records import Task
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 
+LONGEST_WORD = 2_200
+"""Characters: as long as an owner's key may be."""
+
+SHORTENED = 20
+"""Characters: the time, and a few that are random."""
+
+PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
+
 log = logging.getLogger("raincheck.audit")
 
 
 def note(event: str, owner: Owner, *, task_id: str | None = None, tool: str | None = None, **facts: object) -> None:
     """Write a line."""
+    if task_id is not None and not owner.may_list:
+        # Whoever has the id of such a task has the right to it. Enough of it to find it again, not to use it.
+        task_id = f"{task_id[:SHORTENED]}..."
     fields = {"event": event, "owner": owner.key, "task": task_id, "tool": tool, **facts}
-    told = {name: value for name, value in fields.items() if value is not None}
-    words = " ".join(f"{name}={value}" for name, value in told.items() if name != "event")
+    told = {name: _clipped(value) for name, value in fields.items() if value is not None}
+    words = " ".join(f"{name}={_word(value)}" for name, value in told.items() if name != "event")
     log.info("%s %s", event, words, extra={"audit": told})
+
+
+def _clipped(value: object) -> object:
+    return f"{value[:LONGEST_WORD]}..." if isinstance(value, str) and len(value) > LONGEST_WORD else value
+
+
+def _word(value: object) -> str:
+    """A word of a line. Callers choose some of them, and must not make two of it, or a line of their own."""
+    text = str(value)
+    return text if PLAIN.fullmatch(text) else json.dumps(text)
 
 
 def _note_task(event: str, task: Task, **facts: object) -> None:

@@ -37,7 +37,9 @@ def _identity(ctx: AnyContext) -> Json:
     token = verified_token(ctx)
     if token is None:
         return None
-    return cast("Json", token.model_dump(mode="json", exclude_none=True, exclude={"token"}))
+    # Of the SDK's own fields: a verifier's own kind of token may carry the raw one, or others.
+    kept = set(AccessToken.model_fields) - {"token"}
+    return cast("Json", token.model_dump(mode="json", exclude_none=True, include=kept))
 
 
 def _capabilities(declared: ClientCapabilities | None) -> Json:

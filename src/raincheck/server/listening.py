@@ -1,8 +1,8 @@
 """`subscriptions/listen` with `taskIds`: pushes what `tasks/get` would answer, whenever that changes.
 
-The SDK serves `subscriptions/listen` and leaves out what it does not know of the filter, so this stands before it as
-middleware. Where other kinds of events are asked for too, it lets the SDK's own handler serve them on the same stream,
-and adds the tasks to what that acknowledges. It can go when the SDK lets extensions add kinds of events.
+The SDK serves `subscriptions/listen` and leaves out what it does not know of the filter, so this stands before it.
+Where other kinds of events are asked for too, it lets the SDK's own handler serve them on the same stream, and adds the
+tasks to what that acknowledges. It can go when the SDK lets extensions add kinds of events.
 """
 
 import logging

@@ -28,7 +28,7 @@ class TaskMethods:
         owner = self._running.owner_of(ctx)
         with refusing(ctx, owner):
             task_id = task_id_of(ctx)
-            with self._running.pace.polling(task_id):
+            with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
         return cast("dict[str, Any]", g2.get_result(view, poll_ms=self._running.shown(view)))
 

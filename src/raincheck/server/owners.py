@@ -44,7 +44,8 @@ def owner_of(ctx: AnyContext, key: bytes) -> Owner:
 
 def _owner_of_token(token: AccessToken) -> Owner:
     client_id, issuer, subject = principal_components(token)
-    if subject is not None:
+    # Some verifiers write nothing as "". Nobody has that name.
+    if subject:
         # A verifier that names no issuer knows only one. Falling back on the client would make one owner of all its
         # users.
         return Owner.token(issuer or "", subject)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Phase, Status
+from raincheck.core.owner import Owner
 from raincheck.core.records import Task
 from raincheck.server.refusals import over_limit
 
@@ -76,13 +77,15 @@ class Pace:
         return round(self.interval(task) * 1_000)
 
     @contextmanager
-    def polling(self, task_id: str) -> Generator[None]:
+    def polling(self, owner: Owner, task_id: str) -> Generator[None]:
         """A poll of a task is under way.
 
         Raises:
             MCPError: it comes much too fast, and others wait because of such.
         """
-        now, last = self._clock.elapsed(), self._polled.get(task_id)
+        # By owner too: nobody's polls are slowed by those of somebody else who knows the id.
+        poll = f"{owner.key} {task_id}"
+        now, last = self._clock.elapsed(), self._polled.get(poll)
         if self._under_way >= BUSY and last is not None and now - last < SHORTEST / MUCH_TOO_FAST:
             raise over_limit(
                 "this task is asked for much faster than at its pollIntervalMs, and the server is busy: ask less often",
@@ -90,7 +93,7 @@ class Pace:
                 None,
                 SHORTEST,
             )
-        _remember(self._polled, task_id, now)
+        _remember(self._polled, poll, now)
         self._under_way += 1
         try:
             yield

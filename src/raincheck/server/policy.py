@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.engine.tools import ToolSettings
 from raincheck.errors import ConfigurationError, InvalidValue
@@ -58,15 +59,19 @@ class TaskPolicy:
                 f"idempotency is the name of an argument or a function of the arguments, not {self.idempotency!r}"
             )
 
-    def key_of(self, tool: str, arguments: Mapping[str, Json], meta: Mapping[str, Any] | None) -> str | None:
+    def key_of(
+        self, tool: str, arguments: Mapping[str, Json], meta: Mapping[str, Any] | None, owner: Owner
+    ) -> str | None:
         """What tells this call from others of the same owner; None if nothing does. A caller's own key goes first.
+
+        An owner who can't be told from others has none: two strangers who order the same are two.
 
         Raises:
             InvalidValue: there should be one, and it is no text.
         """
         if meta is not None and KEY_IN_META in meta:
             return _text(meta[KEY_IN_META], f"`_meta[{KEY_IN_META!r}]`")
-        if self.idempotency is None:
+        if self.idempotency is None or not owner.may_list:
             return None
         if callable(self.idempotency):
             key = self.idempotency(arguments)

@@ -77,12 +77,8 @@ def refusing(ctx: AnyContext, owner: Owner) -> Generator[None]:
 
 def _note(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
     params = ctx.params or {}
-    task_id, tool = params.get("taskId"), params.get("name")
-    audit.note(
-        "refused",
-        owner,
-        task_id=task_id if isinstance(task_id, str) else None,
-        tool=tool if isinstance(tool, str) else None,
-        method=ctx.method,
-        code=refusal.error.code,
-    )
+    task_id = params.get("taskId")
+    tool = params.get("name") if ctx.method == "tools/call" else None
+    told = {"task_id": task_id, "tool": tool}
+    texts = {name: value for name, value in told.items() if isinstance(value, str)}
+    audit.note("refused", owner, method=ctx.method, code=refusal.error.code, **texts)

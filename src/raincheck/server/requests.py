@@ -7,10 +7,14 @@ from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import HTTPConnection
 
+from raincheck.errors import TaskNotFound
 from raincheck.server.refusals import invalid_params, missing_capability
 from raincheck.server.sdk import AnyContext
 from raincheck.wire import codes
 from raincheck.wire.g2 import EXTENSION
+
+LONGEST_ID = 200
+"""Characters. Ours have far fewer."""
 
 
 def is_modern(ctx: AnyContext) -> bool:
@@ -29,6 +33,7 @@ def task_id_of(ctx: AnyContext) -> str:
 
     Raises:
         MCPError: the method is not of this version, the caller does not know tasks, or it is not clear which is meant.
+        TaskNotFound: no task has such an id.
     """
     if not is_modern(ctx):
         raise MCPError(codes.METHOD_NOT_FOUND, "Method not found", ctx.method)
@@ -39,6 +44,9 @@ def task_id_of(ctx: AnyContext) -> str:
         kind = "nothing" if task_id is None else type(task_id).__name__
         raise invalid_params(f"{ctx.method} needs params.taskId, a text, not {kind}")
     _check_routing(ctx, task_id)
+    if len(task_id) > LONGEST_ID:
+        # Not looked for, and not repeated: the rest of it is nobody's id.
+        raise TaskNotFound(f"{task_id[:LONGEST_ID]}…")
     return task_id
 
 

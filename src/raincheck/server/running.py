@@ -13,11 +13,12 @@ from raincheck.clock import Clock
 from raincheck.core.content import View
 from raincheck.core.owner import Owner, Scope
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.errors import ConfigurationError
+from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.opening import open_store
 from raincheck.server import audit
 from raincheck.server.owners import KEY_NAME, OwnerFunction, owner_of
 from raincheck.server.pace import Pace
+from raincheck.server.refusals import as_protocol_error
 from raincheck.server.sdk import AnyContext
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
@@ -67,9 +68,16 @@ class Running:
         return self._engine
 
     def owner_of(self, ctx: AnyContext) -> Owner:
-        """Whose request it is."""
-        theirs = None if self.options.owner is None else self.options.owner(ctx)
-        return owner_of(ctx, self._key) if theirs is None else theirs
+        """Whose request it is.
+
+        Raises:
+            MCPError: somebody whom we can't keep anything for.
+        """
+        try:
+            theirs = None if self.options.owner is None else self.options.owner(ctx)
+            return owner_of(ctx, self._key) if theirs is None else theirs
+        except RaincheckError as error:
+            raise as_protocol_error(error) from error
 
     def shown(self, view: View) -> int:
         """The view is about to be shown to its owner. Returns after how many milliseconds to ask again."""

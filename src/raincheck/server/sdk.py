@@ -4,9 +4,11 @@ Each of these is checked when tasks are attached, so that an SDK that has moved 
 that says so, and not at the first call.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from mcp.server.context import ServerRequestContext
+from mcp.server.extension import Extension, RequestHandler, compose_tool_call_handler
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool as SdkTool
@@ -16,6 +18,7 @@ from raincheck.errors import ConfigurationError
 
 AnyServer: TypeAlias = MCPServer[Any] | Server[Any]
 AnyContext: TypeAlias = ServerRequestContext[Any, Any]
+Handler: TypeAlias = RequestHandler
 
 
 def lowlevel_of(server: AnyServer) -> Server[Any]:
@@ -32,6 +35,19 @@ def lowlevel_of(server: AnyServer) -> Server[Any]:
             f"tasks are attached to an MCPServer or a low-level Server of the `mcp` SDK 2.x, not to {server!r}"
         )
     return cast("Server[Any]", found)
+
+
+def unwrap_calls(server: MCPServer[Any] | None, registered: Handler) -> tuple[Callable[[Handler], Handler], Handler]:
+    """What serves `tools/call` in two parts: what other extensions put around it, and what is inside.
+
+    A handler that somebody else registered is inside as it is.
+    """
+    extensions = cast("list[Extension]", getattr(server, "_extensions", []))
+    inside = cast("Handler | None", getattr(server, "_handle_call_tool", None))
+    is_composed = getattr(registered, "__module__", None) == compose_tool_call_handler.__module__
+    if inside is None or not is_composed:
+        return (lambda handler: handler), registered
+    return (lambda handler: compose_tool_call_handler(extensions, handler)), inside
 
 
 def tool_of(server: MCPServer[Any] | None, name: str) -> SdkTool | None:

@@ -45,6 +45,8 @@ class ServedTools:
         self._toolbox = toolbox
         self._workplace = workplace
         self._by_name: dict[str, ServedTool] = {}
+        self._listed: dict[str, SdkTool | None] = {}
+        """As which tool of the server each was served. If the server has another by now, that is called."""
         self.handler: CallHandler | None = None
         """The server's own, which runs the tools of others."""
 
@@ -66,26 +68,42 @@ class ServedTools:
         knows = self._server.get_tool_input_schema
         if knows is not None and knows(name) is None:
             return None
-        known = self._by_name.get(name)
-        if known is not None:
+        known, current = self._by_name.get(name), tool_of(self._workplace.server, name)
+        if known is not None and self._listed.get(name) is current:
             return known
         settings = self.enabled.find(name)
         if settings is None or self.handler is None:
             return None
-        sdk = tool_of(self._workplace.server, name)
-        return self._keep(name, handler_body(name, self.handler, self._workplace), sdk, settings)
+        body = handler_body(name, self.handler, self._workplace)
+        tool = self._keep(name, body, current, settings, is_new=known is None)
+        self._listed[name] = current
+        return tool
+
+    def is_listed(self, name: str) -> None:
+        """The server has the tool now, as it was added."""
+        self._listed[name] = tool_of(self._workplace.server, name)
 
     def find_all(self, names: Iterable[str]) -> None:
         """Have these ready to run, if they are to: tasks of theirs may be waiting."""
         for name in (*names, *self.enabled.names):
             self.find(name)
 
-    def _keep(self, name: str, body: Callable[..., Any], sdk: SdkTool | None, settings: ServedSettings) -> ServedTool:
-        policy = TaskPolicy(**{key: value for key, value in settings.items() if key in POLICY})  # type: ignore[arg-type] # its own fields
-        rest: dict[str, Any] = {key: value for key, value in settings.items() if key not in POLICY}
+    def _keep(
+        self,
+        name: str,
+        body: Callable[..., Any],
+        sdk: SdkTool | None,
+        settings: ServedSettings,
+        *,
+        is_new: bool = True,
+    ) -> ServedTool:
+        policy, rest = check_settings(settings)
         rest.setdefault("retry", retry_of(None if sdk is None else sdk.annotations))
         tool = ServedTool(replace(make_tool(body, name, **rest), value_of=value_of), policy, sdk)
-        self._toolbox.add(tool.task_tool)
+        if is_new:
+            self._toolbox.add(tool.task_tool)
+        else:
+            self._toolbox.replace(tool.task_tool)
         self._by_name[name] = tool
         return tool
 
@@ -97,13 +115,22 @@ def retry_of(annotations: ToolAnnotations | None) -> RetryPolicy:
     return DEFAULT_RETRY
 
 
-def check_settings(settings: ServedSettings) -> None:
-    """Refuse what is no setting.
+def check_settings(settings: ServedSettings) -> tuple[TaskPolicy, dict[str, Any]]:
+    """What was set: how calls become tasks, and how those run.
 
     Raises:
-        ConfigurationError: it says which there are.
+        ConfigurationError: there is no such setting, or it can't be set to that.
     """
     known = ServedSettings.__annotations__.keys()
     unknown = [name for name in settings if name not in known]
     if unknown:
         raise ConfigurationError(f"a tool has no setting {unknown[0]!r}: there are {', '.join(sorted(known))}")
+    policy = TaskPolicy(**{key: value for key, value in settings.items() if key in POLICY})  # type: ignore[arg-type] # its own fields
+    rest = {key: value for key, value in settings.items() if key not in POLICY}
+    # Where a body takes a process of its own, that is looked at with the body.
+    make_tool(_any_body, **{key: value for key, value in rest.items() if key != "isolation"})  # type: ignore[arg-type] # likewise
+    return policy, rest
+
+
+async def _any_body() -> None:
+    """For settings that have no body yet."""

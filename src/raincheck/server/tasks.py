@@ -1,6 +1,7 @@
 """Tasks for a server of the `mcp` SDK: the one thing that its author attaches."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
 
@@ -28,8 +29,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 UNNAMED = "mcp-server"
 """What the SDK calls a server that was given no name."""
 
-SERVED = Settings(quota=Quota(live=10_000, created=1_000))
-"""The settings of a server: as an engine's, but callers may be strangers, so there is a bound on new tasks a minute."""
+SERVED = Settings(grace=1.0, quota=Quota(live=10_000, created=1_000))
+"""The settings of a server. Callers may be strangers, so there is a bound on new tasks a minute; and hosts that start a
+server give it about two seconds to stop, in which bodies must be handed back."""
 
 
 class Tasks:
@@ -61,7 +63,7 @@ class Tasks:
         owner: OwnerFunction | None = None,
         clock: Clock | None = None,
     ) -> None:
-        lowlevel = lowlevel_of(server)
+        self._lowlevel = lowlevel = lowlevel_of(server)
         if namespace is None and lowlevel.name == UNNAMED:
             raise ConfigurationError(
                 "tasks are kept under their server's name, so that others on the same store don't run them: "
@@ -95,6 +97,12 @@ class Tasks:
             ConfigurationError: the server does not run.
         """
         return self._running.engine
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[Engine]:
+        """Run tasks without serving anybody: for a process that only works, and for tests."""
+        async with self._lowlevel.lifespan(self._lowlevel):
+            yield self.engine
 
     @overload
     def tool(self, fn: F, /) -> F: ...
@@ -154,6 +162,7 @@ class Tasks:
             function = ServedFunction(fn, name_of(fn, name), self._workplace, **listed)
             self._tools.add(function, settings)
             self._server.add_tool(function.stand_in(self._caller_of(function)), name=function.name, **listed)  # type: ignore[arg-type] # its own parameters
+            self._tools.is_listed(function.name)
             return fn
 
         return decorate if fn is None else decorate(fn)

@@ -102,6 +102,7 @@ class ToolCalls:
 
     async def _create(self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams, owner: Owner) -> Task:
         arguments = cast("Mapping[str, Json]", params.arguments or {})
+        key = tool.policy.key_of(tool.name, arguments, cast("Mapping[str, Any] | None", ctx.meta), owner)
         # What was answered before the task: its body finds it again by playing the last round once more.
         dumped = params.model_dump(
             by_alias=True, mode="json", exclude_none=True, include={"input_responses", "request_state"}
@@ -111,7 +112,7 @@ class ToolCalls:
             arguments,
             owner=owner,
             caller=describe_caller(ctx, cast("Json", dumped)),
-            idempotency_key=tool.policy.key_of(tool.name, arguments, cast("Mapping[str, Any] | None", ctx.meta)),
+            idempotency_key=key,
         )
 
     async def _hand_out(self, task: Task, tool: ServedTool) -> HandlerResult | View:
