@@ -61,26 +61,32 @@ PITFALLS = {
         "test_a_key_is_never_used_again",
         "test_of_racing_answers_to_one_question_one_counts",
         "test_a_slow_answer_finds_the_task_parked_and_is_not_asked_for_again",
+        "test_a_question_that_is_put_again_after_a_crash_of_the_body_is_the_same_one",
     ],
     "a retry leads out of a terminal state": ["test_nothing_leads_out_of_an_end"],
     "a second cancel breaks something": [
         "test_of_many_endings_at_once_exactly_one_wins",
         "test_a_second_cancel_says_that_it_is_over_and_changes_nothing",
+        "test_of_many_cancellations_at_once_all_are_acknowledged",
     ],
     "cancel never reaches the work": [
         "test_a_coroutine_that_awaits_is_stopped_within_a_second",
         "test_a_thread_sees_that_it_is_cancelled_and_its_later_writes_are_refused",
         "test_cancelling_a_parent_cancels_its_children_and_theirs",
         "test_a_cancel_reaches_a_body_in_another_process",
+        "test_a_running_task_is_cancelled_and_its_body_stops",
     ],
     "a cancel seems to work although the task settled otherwise": [
         "test_a_coroutine_that_swallows_its_cancellation_is_told_again",
         "test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_nothing_more",
+        "test_a_task_that_has_ended_stays_as_it_is_and_its_cancellation_is_acknowledged",
     ],
     # Lost results and restarts
     "a task is not found after a restart": [
         "test_what_was_committed_is_there_after_reopening",
         "test_what_an_engine_hands_back_goes_on_in_another_at_once_and_counts_as_no_failure",
+        "test_when_the_answer_arrives_another_process_finds_the_task_in_the_file",
+        "test_a_header_that_nobody_verifies_is_an_owner_that_outlives_a_restart",
     ],
     "arguments expire before the run": ["test_a_task_that_was_queued_for_long_runs_with_its_arguments"],
     "the worker is dead but reports healthy after the database failed over": [
@@ -91,17 +97,32 @@ PITFALLS = {
     "the body uses a request scope that is gone": [
         "test_one_attempt_does_not_see_what_another_put_into_context_variables",
         "test_what_the_server_wrote_down_of_the_call_reaches_every_attempt_and_every_child",
+        "test_what_the_servers_lifespan_made_reaches_the_bodies_of_tasks",
+        "test_a_task_that_goes_on_in_another_process_sees_who_called",
+    ],
+    "a strict client loses the id because of one odd field": [
+        "test_the_answer_to_a_poll_is_what_the_schema_allows_in_every_phase",
+        "test_a_poll_interval_is_a_positive_integer_that_every_reader_can_hold",
+        "test_a_status_without_words_has_no_message_rather_than_null",
+        "test_what_strict_clients_refuse_is_refused_here",
     ],
     "the content of a failed tool call is lost": [
-        "test_an_error_for_the_caller_completes_the_task_and_its_content_is_kept"
+        "test_an_error_for_the_caller_completes_the_task_and_its_content_is_kept",
+        "test_a_tools_own_error_is_a_result_of_a_completed_task",
     ],
     # Time
-    "seconds are taken for milliseconds": ["test_a_created_task_reads_back_exactly_as_it_was_made"],
+    "seconds are taken for milliseconds": [
+        "test_a_created_task_reads_back_exactly_as_it_was_made",
+        "test_a_ttl_is_told_in_whole_milliseconds_and_never_less_than_promised",
+        "test_the_end_that_a_caller_computes_is_within_a_millisecond_of_what_is_kept",
+    ],
     "an interval of 0, negative, NaN, infinite": [
         "test_an_engine_that_can_not_work_is_refused_where_it_is_set",
         "test_a_tool_that_can_not_work_is_refused_where_it_is_made",
         "test_a_sleep_that_can_not_be_is_refused",
         "test_progress_that_is_no_number_is_left_out_with_one_warning_and_the_work_goes_on",
+        "test_the_pace_has_bounds",
+        "test_every_status_comes_with_a_whole_number_of_milliseconds",
     ],
     "32-bit overflow near 25 days": ["test_a_month_survives_in_every_duration"],
     "eviction while still working": [
@@ -112,15 +133,20 @@ PITFALLS = {
         "test_a_listener_hears_of_every_kind_of_change",
         "test_whoever_waits_for_a_task_that_is_forgotten_is_woken_and_told",
     ],
-    "expiry checked in one read but not in another": ["test_an_expired_task_looks_exactly_like_an_unknown_one"],
+    "expiry checked in one read but not in another": [
+        "test_an_expired_task_looks_exactly_like_an_unknown_one",
+        "test_unknown_expired_and_somebody_elses_tasks_can_not_be_told_apart",
+    ],
     "advertising less ttl than the task may run": [
         "test_the_ttl_never_says_less_than_the_task_may_run",
         "test_a_caller_who_asks_for_a_ttl_gets_it_within_bounds",
+        "test_a_task_can_be_read_for_as_long_as_its_ttl_said_and_no_longer",
     ],
     "the time of the last update is now at every poll": [
         "test_reading_changes_nothing",
         "test_nothing_touches_the_time_of_the_last_change_but_a_change",
         "test_an_extended_lease_ends_later_and_nothing_else_changes",
+        "test_polls_do_not_change_when_the_task_was_updated",
     ],
     "a clock that jumps": [
         "test_a_clock_that_jumps_back_does_not_take_the_task_with_it",
@@ -135,12 +161,24 @@ PITFALLS = {
         "test_what_has_expired_is_forgotten_by_default_and_whoever_waits_is_told",
         "test_ten_thousand_reports_cost_few_writes_and_the_last_one_is_kept",
     ],
-    "maps and queues that leak": ["test_nothing_of_an_engine_is_left_when_it_has_stopped"],
+    "maps and queues that leak": [
+        "test_nothing_of_an_engine_is_left_when_it_has_stopped",
+        "test_what_is_remembered_has_bounds",
+        "test_a_stream_that_was_left_is_not_counted_any_more",
+    ],
     "a busy loop when idle": [
         "test_an_idle_engine_writes_nothing_and_hardly_looks",
         "test_an_engine_whose_tasks_all_wait_does_not_spin",
     ],
-    "a subscriber that stops reading": ["test_a_slow_listener_is_told_of_more_than_it_can_name"],
+    "a subscriber that stops reading": [
+        "test_a_slow_listener_is_told_of_more_than_it_can_name",
+        "test_a_caller_that_stops_reading_holds_up_nobody",
+    ],
+    "a caller that disconnects while it waits": [
+        "test_a_plain_caller_that_leaves_leaves_the_task_to_go_on",
+        "test_the_hidden_task_of_a_caller_that_leaves_is_cancelled",
+        "test_a_caller_that_stops_listening_does_not_cancel_the_task",
+    ],
     "many servers on one file: lock errors, a log that never shrinks": [
         "test_eight_processes_share_a_file_and_one_of_them_is_killed",
         "test_the_log_is_moved_into_the_file_when_it_is_large_and_when_it_is_quiet",
@@ -160,20 +198,73 @@ PITFALLS = {
     ],
     # Auth and secrets
     "the previous caller's identity stays in the worker's context variables": [
-        "test_one_attempt_does_not_see_what_another_put_into_context_variables"
+        "test_one_attempt_does_not_see_what_another_put_into_context_variables",
+        "test_nothing_of_one_body_is_left_for_the_next_on_the_same_worker",
+        "test_a_worker_that_a_callers_connection_started_has_nothing_of_that_caller",
+        "test_bodies_of_two_users_that_run_side_by_side_see_each_their_own",
     ],
     "exception text of a crash reaches the client unmasked": [
-        "test_the_text_of_an_unforeseen_error_is_for_the_operator_alone"
+        "test_the_text_of_an_unforeseen_error_is_for_the_operator_alone",
+        "test_a_crash_fails_the_task_with_an_internal_error_that_says_nothing_of_the_cause",
+        "test_a_store_that_is_broken_is_an_internal_error_that_says_nothing_of_it",
+    ],
+    "no token is more permissive than a bad token": ["test_no_token_gets_no_further_than_a_bad_one"],
+    "ids that can be enumerated": ["test_ids_have_128_bits_of_chance_in_them"],
+    "secrets in the store or the log in plain text": [
+        "test_neither_a_token_nor_a_header_is_kept_or_logged",
+        "test_what_a_verifier_was_shown_is_nowhere_in_the_file",
+        "test_a_body_sees_who_called_and_never_their_token",
+        "test_the_id_of_an_anonymous_task_which_is_the_right_to_it_is_in_no_line",
     ],
     "another tenant's id can be told from an unknown one": [
         "test_another_owners_task_looks_exactly_like_an_unknown_one",
         "test_owners_can_neither_see_nor_touch_each_others_tasks",
         "test_a_body_learns_nothing_of_tasks_that_are_not_its_children",
+        "test_a_stranger_cannot_tell_anothers_task_from_an_unknown_one",
+        "test_a_strangers_request_takes_the_same_way_as_one_for_an_unknown_task",
+        "test_only_ones_own_tasks_are_agreed_on_and_the_others_look_alike",
+        "test_the_state_of_a_round_is_of_no_use_to_another_caller",
     ],
-    "owner names that contain the key separator": ["test_an_owners_name_may_have_any_characters"],
+    "owner names that contain the key separator": [
+        "test_an_owners_name_may_have_any_characters",
+        "test_names_with_separators_and_odd_characters_do_not_collide",
+    ],
     "quotas that count, then write": [
         "test_racing_creates_cannot_both_take_the_last_place",
         "test_handles_that_race_for_the_last_place_in_a_quota_do_not_both_get_it",
+        "test_of_calls_that_race_for_the_last_place_one_gets_it",
+    ],
+    # Wire
+    "an unasked task result to a host that did not declare tasks": [
+        "test_a_call_that_does_not_declare_the_extension_gets_its_result_whatever_others_declared",
+        "test_what_was_declared_with_one_request_does_not_count_for_the_next",
+        "test_the_older_task_parameter_neither_makes_a_task_nor_changes_one",
+    ],
+    "the capability in the wrong place or shape": [
+        "test_discovery_lists_the_extension_and_not_the_older_capability",
+        "test_tools_are_listed_without_what_the_older_tasks_say_of_them",
+    ],
+    "related-task metadata on an inlined result": [
+        "test_a_result_inside_its_task_does_not_say_again_which_task_that_is",
+        "test_the_result_in_a_task_never_says_which_task_it_is_of",
+    ],
+    "the stale code of a missing capability": [
+        "test_a_caller_that_did_not_declare_the_extension_is_told_which",
+        "test_the_methods_of_tasks_are_refused_to_a_caller_that_does_not_declare_the_extension",
+    ],
+    "an internal error for an unknown id": ["test_an_unknown_id_is_told_alike_by_every_method"],
+    "canceled for cancelled": ["test_cancelled_is_spelled_with_two_ls_and_says_why"],
+    "answered inputs that still show after a partial update": [
+        "test_answered_questions_do_not_show",
+        "test_after_some_of_the_answers_only_the_other_questions_are_open",
+    ],
+    "an input key that is used again": [
+        "test_a_key_is_never_used_again",
+        "test_every_question_of_a_task_has_a_key_of_its_own_for_its_whole_life",
+    ],
+    "progress after the end, or for another task's token": [
+        "test_neither_progress_nor_log_messages_are_sent_for_a_task",
+        "test_who_waits_for_a_task_without_seeing_it_hears_how_far_it_is",
     ],
 }
 

@@ -7,10 +7,14 @@ from pages import PAGES, ROOT, text_of
 
 from raincheck import errors, opening
 from raincheck.core.lifecycle import Event, Phase, Status
+from raincheck.server import Tasks
+from raincheck.server.policy import ServedSettings
 from raincheck.stores.interface import Store
+from raincheck.wire import codes
 
 DOCS = "\n".join(text_of(page) for page in PAGES)
 ERRORS = [name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)]
+CODES = [code for code in vars(codes).values() if isinstance(code, int)]
 METHODS = [name for name in vars(Store) if not name.startswith("_")]
 
 
@@ -36,3 +40,18 @@ def test_the_variable_that_names_the_store_is_explained() -> None:
 @pytest.mark.parametrize("error", [name for name in ERRORS if issubclass(getattr(errors, name), errors.StoreError)])
 def test_the_guide_to_stores_says_what_to_do_about_every_error_of_a_store(error: str) -> None:
     assert f"`{error}`" in text_of(ROOT / "docs/howto/choose-a-store.md")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_error_code_has_its_line(code: int) -> None:
+    assert f"\n| `{code}` |" in text_of(ROOT / "docs/reference/server.md")
+
+
+@pytest.mark.parametrize("name", ServedSettings.__annotations__)
+def test_every_setting_of_a_served_tool_is_named(name: str) -> None:
+    assert f"`{name}" in text_of(ROOT / "docs/reference/server.md")
+
+
+@pytest.mark.parametrize("name", list(inspect.signature(Tasks).parameters))
+def test_every_option_of_tasks_has_its_line(name: str) -> None:
+    assert f"\n| `{name}` |" in text_of(ROOT / "docs/reference/server.md")

@@ -58,7 +58,7 @@ class Caller:
             Refused: there is none.
         """
         message = self.message(method, params, meta)
-        async with aclosing(self.wire.exchange(message, {**self._routing(message), **(headers or {})})) as came:
+        async with aclosing(self.wire.exchange(message, {**self.routing(message), **(headers or {})})) as came:
             async for one in came:
                 if "id" in one:
                     return self._read(method, one)
@@ -103,7 +103,7 @@ class Caller:
     async def listening(self, *task_ids: str, **others: Any) -> AsyncGenerator[AsyncGenerator[Message]]:
         """What is pushed of tasks, from the moment that the server has agreed to; the agreement is `self.agreed`."""
         message = self.message("subscriptions/listen", {"notifications": {"taskIds": list(task_ids), **others}})
-        async with aclosing(self.wire.exchange(message, self._routing(message))) as came:
+        async with aclosing(self.wire.exchange(message, self.routing(message))) as came:
             first = await anext(came)
             if "error" in first:
                 raise Refused(first["error"])
@@ -135,7 +135,7 @@ class Caller:
         body = {**(params or {}), "_meta": {**envelope, **(meta or {})}}
         return {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": body}
 
-    def _routing(self, message: Message) -> dict[str, str]:
+    def routing(self, message: Message) -> dict[str, str]:
         params = message["params"]
         name = params.get("taskId", params.get("name"))
         routing = {"mcp-protocol-version": VERSION, "mcp-method": message["method"]}

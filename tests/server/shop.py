@@ -1,7 +1,7 @@
 """A server to call, with tools of every kind, and short times."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from os import PathLike
 from typing import Any
 
@@ -34,3 +34,7 @@ class Shop:
         """A caller, over HTTP."""
         async with over_http(self.mcp.streamable_http_app()) as wire:
             yield Caller(wire, **caller)
+
+    def open_by(self, way: str, **caller: Any) -> AbstractAsyncContextManager[Caller]:
+        """A caller over one or the other: `open` or `open_http`."""
+        return {"open": self.open, "open_http": self.open_http}[way](**caller)

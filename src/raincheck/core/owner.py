@@ -51,6 +51,10 @@ class Owner:
         return cls(OwnerKind.TOKEN, (issuer, subject))
 
     @classmethod
+    def client(cls, client_id: str, issuer: str | None = None) -> Self:
+        return cls(OwnerKind.CLIENT, (client_id,) if issuer is None else (client_id, issuer))
+
+    @classmethod
     def local(cls) -> Self:
         return cls(OwnerKind.LOCAL)
 

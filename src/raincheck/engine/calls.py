@@ -50,8 +50,11 @@ class Calls:
         caller: Json = None,
         idempotency_key: str | None = None,
         ttl: timedelta | None = None,
+        timeout: timedelta | None = None,  # noqa: ASYNC109 - the task's, not that of this call
     ) -> Task:
         """Ask for a task. When this returns, it is kept, and will run.
+
+        `timeout` bounds the whole of it, besides the tool's own.
 
         Raises:
             UnknownTool, InvalidValue: the tool, or its arguments, can't be had.
@@ -64,6 +67,7 @@ class Calls:
             None if caller is None else encode(caller, what="the caller's identity"),
             idempotency_key=idempotency_key,
             ttl=ttl,
+            timeout=timeout,
         )
         now = self._means.clock.now()
         found = self.toolbox.get(tool)
@@ -106,11 +110,12 @@ class Calls:
         """
         if not self._wakeups.is_listening:
             raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
-        seen = None
+        seen, began = None, self._means.clock.now()
         with self._wakeups.waiting_for(TaskId(task_id)) as woken:
             while True:
                 woken.clear()
-                view = await self.view(task_id, owner=owner)
+                # As of when it began: whoever waits for a task sees its end, though it may not be kept any longer.
+                view = await self._means.store.view(TaskId(task_id), self._scope(owner), now=began)
                 if view.task.version != seen:
                     seen = view.task.version
                     yield view

@@ -25,6 +25,8 @@ class Request:
     parent_id: TaskId | None = None
     idempotency_key: str | None = None
     ttl: timedelta | None = None
+    timeout: timedelta | None = None
+    """For the whole task, if its tool does not set a shorter one."""
     actor: str = "caller"
 
 
@@ -44,6 +46,8 @@ def create_task(
     """
     tool.check_arguments(arguments)
     key = request.idempotency_key
+    of_tool = None if tool.timeout is None else timedelta(seconds=tool.timeout)
+    timeouts = [timeout for timeout in (of_tool, request.timeout) if timeout is not None]
     new = NewTask(
         task_id or new_task_id(now),
         request.namespace,
@@ -55,7 +59,7 @@ def create_task(
         idempotency_key=key,
         request_digest=None if key is None else digest_request(tool.name, arguments),
         priority=tool.priority,
-        deadline_at=None if tool.timeout is None else now + timedelta(seconds=tool.timeout),
+        deadline_at=None if not timeouts else now + min(timeouts),
         retry=tool.retry,
         retention=replace(tool.retention, ttl=clamp_ttl(request.ttl, LONGEST_KEEP) or tool.retention.ttl),
         actor=request.actor,

@@ -3,8 +3,8 @@
 import importlib
 import io
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, cast
 
@@ -15,8 +15,8 @@ from raincheck.errors import ConfigurationError
 # can use multiprocessing in turn.
 _RERUN = "__mp_main__"
 
-BODY = "__raincheck_body__"
-"""The attribute of a function that holds the body that a decorator made of it."""
+MADE_BY = "__raincheck_made_by__"
+"""The attribute of a body that was made of the function at its place: what made it ("module:name"), and its options."""
 
 # A program that starts itself when it is loaded would start processes from processes without end.
 _loading: list[str] = []
@@ -36,6 +36,9 @@ class BodyPlace:
     is_async: bool
     context: str | None
     """The parameter that takes the context."""
+    made_by: str | None = None
+    """What makes the body of the function that is found there; None if that is the body."""
+    made_with: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def module_of(self, kind: type) -> str:
         """The module of a class as it is known to the engine's process."""
@@ -57,7 +60,18 @@ def place_of(tool: TaskTool) -> BodyPlace:
         raise ConfigurationError(
             f"the body of tool {tool.name!r} was typed in, so another process can't find it: put it into a file"
         )
-    return BodyPlace(tool.name, module, script, body.__qualname__, is_main, tool.is_async, tool.context_name)
+    made_by, made_with = getattr(body, MADE_BY, (None, dict[str, Any]()))
+    return BodyPlace(
+        tool=tool.name,
+        module=module,
+        script=script,
+        qualname=body.__qualname__,
+        is_main=is_main,
+        is_async=tool.is_async,
+        context=tool.context_name,
+        made_by=made_by,
+        made_with=made_with,
+    )
 
 
 def find_body(place: BodyPlace) -> Callable[..., Any]:
@@ -72,14 +86,15 @@ def find_body(place: BodyPlace) -> Callable[..., Any]:
         found = getattr(found, name, None)
     if isinstance(found, TaskTool):
         found = found.body
-    # A decorator that leaves a function as it is says there what is to run for it.
-    found = getattr(found, BODY, found)
     if not callable(found):
         raise ConfigurationError(
             f"there is no function {place.qualname!r} in {where}, as seen from a process of its own: "
             f'define it at the top level, and not under `if __name__ == "__main__":`'
         )
-    return found
+    if place.made_by is None:
+        return found
+    module, _, maker = place.made_by.partition(":")
+    return getattr(importlib.import_module(module), maker)(found, place.tool, **place.made_with)
 
 
 def refuse_while_loading(what: str) -> None:

@@ -51,6 +51,11 @@ def check_kind(what: str, value: object, kind: type) -> None:
         raise ConfigurationError(f"{what} is a {kind.__name__}, not {value!r}")
 
 
+def is_coroutine_function(fn: object) -> bool:
+    """Whether calling it gives something to await: also an object that is called like a coroutine."""
+    return any(inspect.iscoroutinefunction(one) for one in (fn, getattr(fn, "__call__", None)))  # noqa: B004 - what it does when called
+
+
 def check_body(name: str, body: Callable[..., Any], *, is_isolated: bool) -> None:
     """Refuse a function that can't be a body.
 
@@ -109,7 +114,7 @@ def _check_context(name: str, body: Callable[..., Any]) -> None:
     contexts = context_parameters(body)
     if len(contexts) > 1:
         raise ConfigurationError(f"tool {name!r} takes its context twice, as {' and '.join(contexts)}: once will do")
-    is_async = inspect.iscoroutinefunction(body)
+    is_async = is_coroutine_function(body)
     wanted = TaskContext if is_async else SyncTaskContext
     for parameter, found in contexts.items():
         if found is not wanted:

@@ -97,7 +97,7 @@ class TaskTool:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.body)
+        return checks.is_coroutine_function(self.body)
 
     @property
     def place(self) -> Place:

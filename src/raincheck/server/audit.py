@@ -16,6 +16,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task
+from raincheck.errors import StoreError
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 
@@ -27,13 +28,17 @@ SHORTENED = 20
 
 PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
 
+REFUSED = "refused"
+
 log = logging.getLogger("raincheck.audit")
+logger = logging.getLogger(__name__)
 
 
 def note(event: str, owner: Owner, *, task_id: str | None = None, tool: str | None = None, **facts: object) -> None:
     """Write a line."""
-    if task_id is not None and not owner.may_list:
-        # Whoever has the id of such a task has the right to it. Enough of it to find it again, not to use it.
+    if task_id is not None and (event == REFUSED or not owner.may_list):
+        # Whoever has the id of an anonymous task has the right to it, and whose a refused one is, is not known. Enough
+        # of it to find it again, not to use it.
         task_id = f"{task_id[:SHORTENED]}..."
     fields = {"event": event, "owner": owner.key, "task": task_id, "tool": tool, **facts}
     told = {name: _clipped(value) for name, value in fields.items() if value is not None}
@@ -83,9 +88,15 @@ class _AuditedStore:
             return
         # Its children were cancelled with it, in its transaction.
         query = TaskQuery(Scope.within(task.namespace), parent_id=task.id, phases=frozenset({Phase.CANCELLED}))
-        page = await self._store.list_tasks(query, now=task.updated_at, limit=PAGE_LIMIT)
+        try:
+            page = await self._store.list_tasks(query, now=task.updated_at, limit=PAGE_LIMIT)
+        except StoreError:
+            # What was written is written, whether or not all of it can be told.
+            logger.warning("the children that were cancelled with task %s can't be listed", task.id, exc_info=True)
+            return
         for child in page.tasks:
-            if child.finished_at == task.finished_at:
+            # A child that was changed last ends a little later. One that was cancelled before ended before.
+            if child.finished_at is not None and child.finished_at >= (task.finished_at or task.updated_at):
                 await self._note_end(child)
 
 

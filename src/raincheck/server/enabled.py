@@ -59,13 +59,19 @@ class Enabled:
 
 
 def handler_body(name: str, handler: CallHandler, workplace: Workplace) -> Callable[..., Any]:
-    """A body that calls a tool through the server's handler, which reports the tool's errors as results."""
+    """A body that calls a tool as its server would.
+
+    A low-level server has nothing but its handler, which may tell of a crash in a result, and then that is the result.
+    """
+    server = workplace.server
 
     async def body(*, raincheck_context: TaskContext, **arguments: Json) -> Json:
         task = raincheck_context
 
         async def play(params: CallToolRequestParams) -> HandlerResult | InputRequiredResult:
-            return await handler(workplace.request_context(task, params), params)
+            if server is None:
+                return await handler(workplace.request_context(task, params), params)
+            return await server.call_tool(name, dict(arguments), workplace.context(task, params))
 
         with acting_for(task.caller, task.id, name), telling_errors():
             return keep_result(await play_rounds(task, workplace.first_round(task, name, arguments), play))

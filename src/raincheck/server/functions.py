@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from raincheck.core.payload import Json
 from raincheck.engine.context import TaskContext
-from raincheck.engine.finding import BODY
+from raincheck.engine.finding import MADE_BY
 from raincheck.engine.sync_context import SyncTaskContext
-from raincheck.engine.tool_checks import check_body, context_parameters
+from raincheck.engine.tool_checks import check_body, context_parameters, is_coroutine_function
 from raincheck.errors import ConfigurationError, ToolError
 from raincheck.server.callers import acting_for
 from raincheck.server.results import describe_failure, keep_result, telling_errors
@@ -40,9 +40,10 @@ class ServedFunction:
         self.fn = fn
         self.name = name
         self._workplace = workplace
+        self._structured_output: bool | None = listed.get("structured_output")
         check_body(name, fn, is_isolated=False)
         self._task_name = next(iter(context_parameters(fn)), None)
-        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - an object that is called like one
+        self.is_async = is_coroutine_function(fn)
         self.signature = self._signature()
         try:
             self.sdk = SdkTool.from_function(self.stand_in(_not_callable), name=name, **listed)
@@ -80,8 +81,7 @@ class ServedFunction:
             )
         body = self._loop_body() if self.is_async or self.needs_loop else self._plain_body()
         _look_like(body, self.fn)
-        if isolation is not None:
-            setattr(self.fn, BODY, body)
+        setattr(body, MADE_BY, (f"{__name__}:{make_body.__name__}", {"structured_output": self._structured_output}))
         return body
 
     def _loop_body(self) -> AnyFunction:
@@ -141,6 +141,11 @@ class ServedFunction:
             raise ConfigurationError(f"tool {self.name!r}: {CONTEXT!r} is our own name: give the parameter another")
         kept = [one for one in signature.parameters.values() if one.name != self._task_name]
         return signature.replace(parameters=kept)
+
+
+def make_body(fn: AnyFunction, name: str, *, structured_output: bool | None) -> AnyFunction:
+    """The body of a function in a process of its own, where there is no server."""
+    return ServedFunction(fn, name, Workplace(None), structured_output=structured_output).body("process")
 
 
 def _look_like(body: AnyFunction, fn: AnyFunction) -> None:

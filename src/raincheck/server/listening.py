@@ -6,6 +6,7 @@ tasks to what that acknowledges. It can go when the SDK lets extensions add kind
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -41,6 +42,9 @@ MOST_TASKS = 1_000
 MOST_STREAMS = 1_000
 """How many streams one process serves at once."""
 
+MOST_STREAMS_EACH = 100
+"""How many of them one owner may have, so that there is room for others."""
+
 AGAIN_AFTER = 1.0
 """Seconds after which to try again to read a task whose store was away."""
 
@@ -60,25 +64,30 @@ class Listening:
 
     def __init__(self, running: Running) -> None:
         self._running = running
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
+        """How many are open, by their owners."""
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         wanted = _filter_of(ctx)
         if wanted.get("taskIds") is None or not is_modern(ctx) or ctx.request_id is None:
             return await call_next(ctx)
-        owner = self._running.owner_of(ctx)
+        owner = await self._running.owner_of(ctx)
         with refusing(ctx, owner):
             if not knows_tasks(ctx):
                 raise missing_capability()
-            if self._streams >= MOST_STREAMS:
-                raise over_limit("too many streams are open: try again later, or poll", "streams", MOST_STREAMS, None)
+            self._check_room(owner)
             task_ids = await self._agree_on(_check_ids(wanted["taskIds"]), owner)
         others = {kind: value for kind, value in wanted.items() if kind != "taskIds" and value}
-        self._streams += 1
+        self._streams[owner.key] += 1
         try:
             return await self._serve(_Stream(ctx, ctx.request_id, owner, task_ids), call_next if others else None)
         finally:
-            self._streams -= 1
+            self._streams -= Counter({owner.key: 1})
+
+    def _check_room(self, owner: Owner) -> None:
+        theirs, most = self._streams[owner.key], MOST_STREAMS_EACH if owner.may_list else MOST_STREAMS
+        if theirs >= most or self._streams.total() >= MOST_STREAMS:
+            raise over_limit("too many streams are open: try again later, or poll", "streams", most, None)
 
     async def _agree_on(self, task_ids: list[str], owner: Owner) -> list[str]:
         """Those of the ids that are this owner's. The others are left out, whatever they are."""
@@ -94,16 +103,22 @@ class Listening:
     async def _serve(self, stream: "_Stream", call_next: CallNext | None) -> HandlerResult:
         """Serve one stream. One that is for tasks alone ends when they have ended; another when its caller leaves."""
         session = _AcknowledgingSession(stream)
-        result: HandlerResult = None
+        result: HandlerResult = {"resultType": "complete", "_meta": stream.meta}
+        refusal: Exception | None = None
         async with anyio.create_task_group() as group:
-            if call_next is None:
-                await session.send_notification(stream.acknowledgement(SubscriptionFilter()), stream.request_id)
-                result = {"resultType": "complete", "_meta": stream.meta}
             for task_id in stream.task_ids:
                 group.start_soon(self._push, stream, session, task_id)
-            if call_next is not None:
-                result = await call_next(replace(stream.ctx, session=cast("Any", session)))
+            try:
+                if call_next is None:
+                    await session.send_notification(stream.acknowledgement(SubscriptionFilter()), stream.request_id)
+                else:
+                    result = await call_next(replace(stream.ctx, session=cast("Any", session)))
+                    group.cancel_scope.cancel()
+            except Exception as error:  # noqa: BLE001 - raised again below, where it does not become one of a group
+                refusal = error
                 group.cancel_scope.cancel()
+        if refusal is not None:
+            raise refusal
         return result
 
     async def _push(self, stream: "_Stream", session: "_AcknowledgingSession", task_id: str) -> None:

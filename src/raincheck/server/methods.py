@@ -25,7 +25,7 @@ class TaskMethods:
 
     async def get(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """How the task is."""
-        owner = self._running.owner_of(ctx)
+        owner = await self._running.owner_of(ctx)
         with refusing(ctx, owner):
             task_id = task_id_of(ctx)
             with self._running.pace.polling(owner, task_id):
@@ -34,7 +34,7 @@ class TaskMethods:
 
     async def update(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Take answers to open questions. Those to questions that are not open are ignored, whatever they are."""
-        owner = self._running.owner_of(ctx)
+        owner = await self._running.owner_of(ctx)
         with refusing(ctx, owner):
             task_id = task_id_of(ctx)
             answers = (ctx.params or {}).get("inputResponses")
@@ -47,7 +47,7 @@ class TaskMethods:
 
     async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Stop the task, unless it has ended: a caller need not know which of the two was first."""
-        owner = self._running.owner_of(ctx)
+        owner = await self._running.owner_of(ctx)
         with refusing(ctx, owner):
             task_id = task_id_of(ctx)
             with suppress(IllegalTransition):

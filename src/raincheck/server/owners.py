@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -12,8 +12,11 @@ from starlette.requests import HTTPConnection
 from raincheck.core.owner import Owner, OwnerKind
 from raincheck.server.sdk import AnyContext
 
-OwnerFunction: TypeAlias = Callable[[AnyContext], Owner | None]
-"""For servers with an authentication of their own: whose request it is; None leaves it to the rules here."""
+OwnerFunction: TypeAlias = Callable[[AnyContext], Owner | Awaitable[Owner | None] | None]
+"""For servers with an authentication of their own: whose request it is; None leaves it to the rules here.
+
+`ctx.request` is the HTTP request, where there is one. It may be a coroutine.
+"""
 
 KEY_NAME = "owners"
 """The store's secret for hashes of headers."""
@@ -49,4 +52,4 @@ def _owner_of_token(token: AccessToken) -> Owner:
         # A verifier that names no issuer knows only one. Falling back on the client would make one owner of all its
         # users.
         return Owner.token(issuer or "", subject)
-    return Owner(OwnerKind.CLIENT, (client_id,) if issuer is None else (client_id, issuer))
+    return Owner.client(client_id, issuer)

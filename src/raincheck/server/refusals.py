@@ -57,6 +57,12 @@ def as_protocol_error(error: RaincheckError) -> MCPError:
     return MCPError(codes.INTERNAL_ERROR, "the server can't get at its tasks now: try again later")
 
 
+def crashed(method: str, error: Exception) -> MCPError:
+    """Something went wrong that should not have."""
+    logger.error("%s could not be served", method, exc_info=error)
+    return MCPError(codes.INTERNAL_ERROR, "Internal server error")
+
+
 @contextmanager
 def refusing(ctx: AnyContext, owner: Owner) -> Generator[None]:
     """Tell the caller of errors of ours in the protocol's words, and the audit log of every refusal.
@@ -73,6 +79,11 @@ def refusing(ctx: AnyContext, owner: Owner) -> Generator[None]:
     except MCPError as error:
         _note(ctx, owner, error)
         raise
+    except Exception as error:
+        # The author's code, such as what makes an idempotency key: what it says is not for callers.
+        refusal = crashed(ctx.method, error)
+        _note(ctx, owner, refusal)
+        raise refusal from error
 
 
 def _note(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
@@ -81,4 +92,4 @@ def _note(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
     tool = params.get("name") if ctx.method == "tools/call" else None
     told = {"task_id": task_id, "tool": tool}
     texts = {name: value for name, value in told.items() if isinstance(value, str)}
-    audit.note("refused", owner, method=ctx.method, code=refusal.error.code, **texts)
+    audit.note(audit.REFUSED, owner, method=ctx.method, code=refusal.error.code, **texts)

@@ -73,9 +73,9 @@ def telling_errors() -> Generator[None]:
         raise ToolError(str(error), content=error_result(str(error))) from error
     except MCPError as error:
         raise ProtocolError(error.error.message, error.error.code, error.error.data) from error
-    except (UnexpectedToolError, UnexpectedResourceError):
-        # The SDK's words for a crash in something that the body called: it is a crash of the body.
-        raise
+    except (UnexpectedToolError, UnexpectedResourceError) as error:
+        # The SDK's words for a crash. Whether it is tried again depends on what it was.
+        raise error.__cause__ or error from error
     except (SdkToolError, ResourceError) as error:
         raise ToolError(str(error), content=error_result(str(error))) from error
 

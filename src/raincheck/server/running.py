@@ -1,7 +1,7 @@
 """The store and the engine of a server, while it runs: opened with it, and closed with it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from raincheck.clock import Clock
 from raincheck.core.content import View
+from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.errors import ConfigurationError, RaincheckError
@@ -18,7 +19,7 @@ from raincheck.opening import open_store
 from raincheck.server import audit
 from raincheck.server.owners import KEY_NAME, OwnerFunction, owner_of
 from raincheck.server.pace import Pace
-from raincheck.server.refusals import as_protocol_error
+from raincheck.server.refusals import as_protocol_error, crashed
 from raincheck.server.sdk import AnyContext
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
@@ -50,6 +51,7 @@ class Running:
         self.pace = Pace(options.clock)
         self._toolbox = toolbox
         self._engine: Engine | None = None
+        self._stopping: Engine | None = None
         self._key = b""
         self._users = 0
         self._stack = AsyncExitStack()
@@ -67,7 +69,7 @@ class Running:
             raise ConfigurationError(NOT_RUNNING)
         return self._engine
 
-    def owner_of(self, ctx: AnyContext) -> Owner:
+    async def owner_of(self, ctx: AnyContext) -> Owner:
         """Whose request it is.
 
         Raises:
@@ -75,9 +77,15 @@ class Running:
         """
         try:
             theirs = None if self.options.owner is None else self.options.owner(ctx)
+            if isinstance(theirs, Awaitable):
+                theirs = await theirs
             return owner_of(ctx, self._key) if theirs is None else theirs
+        except MCPError:
+            raise
         except RaincheckError as error:
             raise as_protocol_error(error) from error
+        except Exception as error:
+            raise crashed(ctx.method, error) from error
 
     def shown(self, view: View) -> int:
         """The view is about to be shown to its owner. Returns after how many milliseconds to ask again."""
@@ -141,9 +149,15 @@ class Running:
             self._engine = await stack.enter_async_context(engine)
             self._stack = stack.pop_all()
 
+    def hurry(self) -> None:
+        """While it stops: wait no longer for bodies to end by themselves."""
+        if self._stopping is not None:
+            self._stopping.hurry()
+
     async def _stop(self) -> None:
-        self._engine = None
+        self._stopping, self._engine = self._engine, None
         await self._stack.aclose()
+        self._stopping = None
 
     def _changing(self) -> asyncio.Lock:
         """What keeps those who enter and leave apart. A server may run again later, in another event loop."""
@@ -156,7 +170,7 @@ class Running:
 
     async def _recall(self, store: Store) -> None:
         """Learn from the latest tasks how long theirs take."""
-        query = TaskQuery(Scope.within(self.options.namespace))
+        query = TaskQuery(Scope.within(self.options.namespace), phases=frozenset({Phase.COMPLETED}))
         page = await store.list_tasks(query, now=self.options.clock.now(), limit=PAGE_LIMIT)
         for task in reversed(page.tasks):
             self.pace.learn(task)

@@ -21,6 +21,9 @@ AnyContext: TypeAlias = ServerRequestContext[Any, Any]
 Handler: TypeAlias = RequestHandler
 
 
+PRIVATE = ("_extensions", "_handle_call_tool", "_lowlevel_server", "_subscriptions", "_tool_manager")
+
+
 def lowlevel_of(server: AnyServer) -> Server[Any]:
     """The server that does the work: an `MCPServer` keeps its own to itself, and so its lifespan and its methods.
 
@@ -29,12 +32,16 @@ def lowlevel_of(server: AnyServer) -> Server[Any]:
     """
     if isinstance(server, Server):
         return server
-    found = getattr(server, "_lowlevel_server", None)
-    if not isinstance(found, Server):
+    if not isinstance(server, MCPServer):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
         raise ConfigurationError(
             f"tasks are attached to an MCPServer or a low-level Server of the `mcp` SDK 2.x, not to {server!r}"
         )
-    return cast("Server[Any]", found)
+    missing = [name for name in PRIVATE if not hasattr(server, name)]
+    if missing:
+        raise ConfigurationError(
+            f"this version of the `mcp` SDK has no MCPServer.{missing[0]}: use another with raincheck"
+        )
+    return cast("Server[Any]", getattr(server, "_lowlevel_server"))  # noqa: B009 - it has no public name
 
 
 def unwrap_calls(server: MCPServer[Any] | None, registered: Handler) -> tuple[Callable[[Handler], Handler], Handler]:

@@ -97,7 +97,7 @@ class ServedTools:
         *,
         is_new: bool = True,
     ) -> ServedTool:
-        policy, rest = check_settings(settings)
+        policy, rest = check_settings(name, settings)
         rest.setdefault("retry", retry_of(None if sdk is None else sdk.annotations))
         tool = ServedTool(replace(make_tool(body, name, **rest), value_of=value_of), policy, sdk)
         if is_new:
@@ -115,7 +115,7 @@ def retry_of(annotations: ToolAnnotations | None) -> RetryPolicy:
     return DEFAULT_RETRY
 
 
-def check_settings(settings: ServedSettings) -> tuple[TaskPolicy, dict[str, Any]]:
+def check_settings(name: str | None, settings: ServedSettings) -> tuple[TaskPolicy, dict[str, Any]]:
     """What was set: how calls become tasks, and how those run.
 
     Raises:
@@ -124,11 +124,12 @@ def check_settings(settings: ServedSettings) -> tuple[TaskPolicy, dict[str, Any]
     known = ServedSettings.__annotations__.keys()
     unknown = [name for name in settings if name not in known]
     if unknown:
-        raise ConfigurationError(f"a tool has no setting {unknown[0]!r}: there are {', '.join(sorted(known))}")
+        which = "a tool" if name is None else f"tool {name!r}"
+        raise ConfigurationError(f"{which} has no setting {unknown[0]!r}: there are {', '.join(sorted(known))}")
     policy = TaskPolicy(**{key: value for key, value in settings.items() if key in POLICY})  # type: ignore[arg-type] # its own fields
     rest = {key: value for key, value in settings.items() if key not in POLICY}
     # Where a body takes a process of its own, that is looked at with the body.
-    make_tool(_any_body, **{key: value for key, value in rest.items() if key != "isolation"})  # type: ignore[arg-type] # likewise
+    make_tool(_any_body, name or "a tool", **{key: value for key, value in rest.items() if key != "isolation"})  # type: ignore[arg-type] # likewise
     return policy, rest
 
 

@@ -3,9 +3,10 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from os import PathLike
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, ClassVar, TypeVar, Unpack, overload
 
 from mcp.server.mcpserver import Icon, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic_core import to_jsonable_python
 
@@ -13,12 +14,14 @@ from raincheck.clock import Clock, SystemClock
 from raincheck.core.limits import Quota
 from raincheck.core.text import check_name
 from raincheck.engine import Engine, Settings, Toolbox
+from raincheck.engine.shutdown import signals
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.server.attaching import attach
 from raincheck.server.callers import is_acting
 from raincheck.server.functions import ServedFunction, name_of
 from raincheck.server.owners import OwnerFunction
 from raincheck.server.policy import ServedSettings
+from raincheck.server.results import text_of
 from raincheck.server.running import Options, Running
 from raincheck.server.sdk import AnyServer, lowlevel_of
 from raincheck.server.served import ServedTools, check_settings
@@ -28,10 +31,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 UNNAMED = "mcp-server"
 """What the SDK calls a server that was given no name."""
-
-SERVED = Settings(grace=1.0, quota=Quota(live=10_000, created=1_000))
-"""The settings of a server. Callers may be strangers, so there is a bound on new tasks a minute; and hosts that start a
-server give it about two seconds to stop, in which bodies must be handed back."""
 
 
 class Tasks:
@@ -51,6 +50,12 @@ class Tasks:
     Raises:
         ConfigurationError: tasks can't be attached to this server like that.
     """
+
+    DEFAULTS: ClassVar[Settings] = Settings(grace=1.0, quota=Quota(live=10_000, created=1_000))
+    """The settings of a server, to start from: `settings=replace(Tasks.DEFAULTS, concurrency=4)`.
+
+    Callers may be strangers, so there is a bound on new tasks a minute; and hosts that start a server give it about two
+    seconds to stop, in which bodies are handed back."""
 
     def __init__(
         self,
@@ -81,7 +86,7 @@ class Tasks:
         options = Options(
             store=store,
             namespace=namespace,
-            settings=settings or SERVED,
+            settings=settings or self.DEFAULTS,
             clock=clock or SystemClock(),
             works=works,
             owner=owner,
@@ -103,6 +108,12 @@ class Tasks:
         """Run tasks without serving anybody: for a process that only works, and for tests."""
         async with self._lowlevel.lifespan(self._lowlevel):
             yield self.engine
+
+    async def run_until_signal(self) -> None:
+        """Run tasks without serving anybody, until SIGTERM or SIGINT. A second signal cuts the waiting short."""
+        with signals(self._running.hurry) as told:
+            async with self.running():
+                await told.wait()
 
     @overload
     def tool(self, fn: F, /) -> F: ...
@@ -144,7 +155,7 @@ class Tasks:
         Raises:
             ConfigurationError: it can't work like that.
         """
-        check_settings(settings)
+        check_settings(name or getattr(fn, "__name__", None), settings)
         listed = {
             "title": title,
             "description": description,
@@ -173,7 +184,7 @@ class Tasks:
         Raises:
             ConfigurationError: they can't.
         """
-        check_settings(settings)
+        check_settings(pattern, settings)
         self._tools.enabled.add(pattern, settings, may_match=self._server is not None)
 
     def _caller_of(self, function: ServedFunction) -> Callable[..., Any]:
@@ -187,6 +198,9 @@ class Tasks:
             arguments = {name: value for name, value in values.items() if name not in not_arguments}
             task = await self.engine.submit(function.name, to_jsonable_python(arguments))
             view = await self.engine.wait(task.id)
-            return CallToolResult.model_validate(self._running.answer(view))
+            result = self._running.answer(view)
+            if result.get("isError"):
+                raise SdkToolError(text_of(result))
+            return CallToolResult.model_validate(result)
 
         return call

@@ -1,0 +1,13 @@
+import asyncio
+
+from mcp.client import Client
+
+
+async def main(url: str = "http://127.0.0.1:8000/mcp") -> None:
+    async with Client(url) as client:
+        result = await client.call_tool("build_report", {"year": 2026, "months": 3})
+        print(result.structured_content)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

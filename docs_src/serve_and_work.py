@@ -1,0 +1,33 @@
+"""The same server twice on one file: one process takes tasks and answers for them, another runs them."""
+
+import asyncio
+import signal
+
+from mcp.server.mcpserver import MCPServer
+
+from raincheck import Tasks
+
+
+def build(store: str, *, works: bool) -> tuple[MCPServer, Tasks]:
+    mcp = MCPServer("split")
+    tasks = Tasks(mcp, store, works=works)
+
+    @tasks.tool
+    async def greet(name: str) -> str:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
+        """Greet somebody."""
+        return f"Hello, {name}!"
+
+    return mcp, tasks
+
+
+def serve(store: str = "tasks.db") -> None:
+    mcp, _ = build(store, works=False)
+    mcp.run("streamable-http")
+
+
+async def work(store: str = "tasks.db") -> None:
+    _, tasks = build(store, works=True)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with tasks.running():
+        await stop.wait()

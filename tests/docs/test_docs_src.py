@@ -1,0 +1,97 @@
+"""The programs of the docs do what the pages say, over real HTTP on this machine."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from docs_src import call_reports, mounted, reports, serve_and_work
+from docs_src.poll_tasks import Created, PollTasks, cancel, get
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult
+from pages import ROOT, text_of
+from starlette.types import ASGIApp
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_event_loop() -> None:
+    """Not here: servers and callers share the loop, and read files before anything waits for them."""
+
+
+@pytest.fixture(autouse=True)
+def somewhere_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAINCHECK_STORE", "tasks.db")
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, path: str = "/mcp") -> AsyncGenerator[str]:
+    """The URL of an application, while it is served."""
+    bound = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on"))
+    job = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}{path}"
+    finally:
+        server.should_exit = True
+        await job
+
+
+async def test_the_server_of_the_readme_answers_a_caller_without_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(reports.mcp.streamable_http_app()) as url:
+        await call_reports.main(url)
+    said = capsys.readouterr().out.strip()
+    assert said == "{'total': 12156}"
+    assert f"prints `{said}`" in text_of(ROOT / "README.md")
+
+
+async def test_the_server_of_the_readme_hands_out_a_task_after_its_window() -> None:
+    async with (
+        serving(reports.mcp.streamable_http_app()) as url,
+        Client(url, extensions=[PollTasks()]) as client,
+    ):
+        quick = await client.session.call_tool("build_report", {"year": 2026, "months": 1}, allow_claimed=True)
+        assert isinstance(quick, CallToolResult)
+        created = await client.session.call_tool("build_report", {"year": 2026, "months": 60}, allow_claimed=True)
+        assert isinstance(created, Created)
+        shown = await get(client.session, created.task_id)
+        assert shown.status == "working"
+        assert (shown.status_message or "").startswith("adding up month")
+        await cancel(client.session, created.task_id)
+        assert (await get(client.session, created.task_id)).status == "cancelled"
+
+
+async def test_polling_gives_what_the_call_would_have_had_and_raises_what_it_would_have_raised() -> None:
+    async with (
+        serving(reports.mcp.streamable_http_app()) as url,
+        Client(url, extensions=[PollTasks()]) as client,
+    ):
+        result = await client.call_tool("build_report", {"year": 2026, "months": 3})
+        assert result.structured_content == {"total": 12156}
+        with pytest.raises(MCPError, match="not found"):
+            await get(client.session, "nobody's")
+
+
+async def test_tasks_work_in_a_mounted_server() -> None:
+    async with serving(mounted.make_app(), "/api/mcp") as url, Client(url) as client:
+        assert (await client.call_tool("greet", {"name": "Ada"})).structured_content == {"result": "Hello, Ada!"}
+
+
+async def test_one_process_serves_and_another_works_until_it_is_told_to_stop() -> None:
+    serves, _ = serve_and_work.build("split.db", works=False)
+    async with Client(serves) as client:
+        calling = asyncio.create_task(client.call_tool("greet", {"name": "Ada"}))
+        done, _ = await asyncio.wait([calling], timeout=0.3)
+        assert not done
+        working = asyncio.create_task(serve_and_work.work("split.db"))
+        assert (await calling).structured_content == {"result": "Hello, Ada!"}
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(working, 30)
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)

@@ -1,0 +1,380 @@
+"""The audit log: a line for whatever matters about a task and its owner, and nothing of what is in it."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from caller import Caller, Refused
+from mcp.shared.exceptions import MCPError
+from shop import QUICK, Shop
+
+from raincheck import Engine, Quota, RetryPolicy, TaskContext, Toolbox, ToolError
+from raincheck.core.commands import Cancel
+from raincheck.core.lifecycle import Phase
+from raincheck.core.records import Tool
+from raincheck.errors import StoreUnavailable
+from raincheck.server.audit import audited
+from raincheck.stores.interface import Store
+from raincheck.stores.memory import MemoryStore
+from raincheck.stores.requests import Page, TaskQuery
+from raincheck.testing import FakeClock, Scene
+
+pytestmark = pytest.mark.anyio
+
+LOCAL = '["local"]'
+
+PAYLOAD = "pay-load"
+"""Is in all that is said, asked, answered and raised here, and belongs into no line."""
+
+YES: dict[str, Any] = {"elicit-0": {"action": "accept", "content": {"why": PAYLOAD}}}
+
+
+class Lines:
+    """The lines of the audit log."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog = caplog
+
+    @property
+    def records(self) -> list[Any]:
+        return [record for record in self._caplog.records if record.name == "raincheck.audit"]
+
+    def of(self, task_id: str) -> list[dict[str, Any]]:
+        """What is said of a task, without whose it is, where that is clear."""
+        fields = [record.audit for record in self.records if record.audit.get("task") == task_id]
+        assert all(one.pop("owner") == LOCAL for one in map(dict, fields))
+        return [{name: value for name, value in one.items() if name not in ("owner", "task")} for one in fields]
+
+    def events(self, task_id: str) -> list[str]:
+        return [one["event"] for one in self.of(task_id)]
+
+    def refusals(self) -> list[dict[str, Any]]:
+        return [record.audit for record in self.records if record.audit["event"] == "refused"]
+
+
+@pytest.fixture
+async def lines(caplog: pytest.LogCaptureFixture) -> AsyncIterator[Lines]:
+    """The lines, which are looked at once more at the end: none has anything of a task's content."""
+    caplog.set_level(logging.DEBUG, "raincheck.audit")
+    yield Lines(caplog)
+    records: list[Any] = [record for record in caplog.get_records("call") if record.name == "raincheck.audit"]
+    assert records
+    for record in records:
+        assert PAYLOAD not in f"{record.getMessage()} {record.__dict__}"
+        assert record.exc_info is None
+        event, _, words = record.getMessage().partition(" ")
+        assert event == record.audit["event"]
+        # Each of the fields is a word: as it is, or in quotes.
+        for name, value in record.audit.items():
+            assert name == "event" or f" {name}={value} " in f" {words} " or f"{name}={json.dumps(value)}" in words
+
+
+def make(store: str | Path = "memory:", **options: Any) -> Shop:
+    shop = Shop(store, **options)
+
+    @shop.tasks.tool()
+    async def say(text: str) -> dict[str, str]:
+        return {"said": text}
+
+    @shop.tasks.tool(inline_for=30)
+    async def say_at_once(text: str) -> str:
+        return text
+
+    @shop.tasks.tool(inline_for=30)
+    async def refuse(text: str) -> str:
+        raise ToolError(text)
+
+    @shop.tasks.tool(inline_for=30)
+    async def fail(text: str) -> str:
+        raise MCPError(-32050, text, {"text": text})
+
+    @shop.tasks.tool(retry=RetryPolicy(attempts=1))
+    async def crash(text: str) -> str:
+        raise LookupError(text)
+
+    @shop.tasks.tool()
+    async def ask(text: str, task: TaskContext) -> str:
+        await task.status(text)
+        return str(await task.elicit(text, {"type": "object"}))
+
+    @shop.tasks.tool(timeout=0.1)
+    async def ask_in_time(text: str, task: TaskContext) -> str:
+        return str(await task.elicit(text, {"type": "object"}))
+
+    @shop.tasks.tool()
+    async def parent(generations: int, task: TaskContext) -> str:
+        child = await task.spawn("parent", {"generations": generations - 1}) if generations else None
+        return str(await (task.elicit(PAYLOAD, {"type": "object"}) if child is None else child.result()))
+
+    shop.tasks.enable("*")
+    return shop
+
+
+async def test_a_task_that_completes_has_a_line_for_its_beginning_its_end_and_each_look_at_its_result(
+    lines: Lines,
+) -> None:
+    shop = make()
+    async with shop.open() as caller:
+        task_id = await caller.start("say", {"text": PAYLOAD})
+        await shop.tasks.engine.wait(task_id)
+        said = [
+            {"event": "created", "tool": "say"},
+            {"event": "ended", "tool": "say", "how": "completed"},
+        ]
+        assert lines.of(task_id) == said
+        for _ in range(2):
+            assert (await caller.get(task_id))["status"] == "completed"
+            said.append({"event": "retrieved", "tool": "say"})
+            assert lines.of(task_id) == said
+
+
+async def test_looking_at_a_task_that_works_is_no_retrieval(lines: Lines) -> None:
+    async with make().open() as caller:
+        task_id = await caller.start("ask", {"text": PAYLOAD})
+        await caller.until(task_id, "input_required")
+        await caller.get(task_id)
+        assert lines.events(task_id) == ["created"]
+        await caller.update(task_id, YES)
+        await caller.result(task_id)
+        # Pushed, and polled.
+        assert sorted(lines.events(task_id)) == ["created", "ended", "retrieved", "retrieved"]
+
+
+async def test_a_result_that_is_pushed_is_retrieved(lines: Lines) -> None:
+    async with make().open() as caller:
+        task_id = await caller.start("ask", {"text": PAYLOAD})
+        async with caller.listening(task_id) as pushed:
+            async for task in pushed:
+                if task["status"] == "input_required":
+                    await caller.update(task_id, YES)
+        assert lines.events(task_id) == ["created", "ended", "retrieved"]
+
+
+@pytest.mark.parametrize("knows_tasks", [True, False])
+async def test_a_result_that_is_answered_at_once_is_retrieved(lines: Lines, knows_tasks: bool) -> None:
+    shop = make()
+    async with shop.open(**({} if knows_tasks else {"capabilities": {}})) as caller:
+        assert (await caller.call("say_at_once", {"text": PAYLOAD}))["resultType"] == "complete"
+        (task,) = (await shop.tasks.engine.list_tasks()).tasks
+        assert lines.events(task.id) == ["created", "ended", "retrieved"]
+
+
+@pytest.mark.parametrize("knows_tasks", [True, False])
+async def test_a_call_whose_task_fails_is_not_refused(lines: Lines, knows_tasks: bool) -> None:
+    shop = make()
+    async with shop.open(**({} if knows_tasks else {"capabilities": {}})) as caller:
+        with pytest.raises(Refused, match=PAYLOAD):
+            await caller.call("fail", {"text": PAYLOAD})
+        (task,) = (await shop.tasks.engine.list_tasks()).tasks
+        assert lines.of(task.id) == [
+            {"event": "created", "tool": "fail"},
+            {"event": "ended", "tool": "fail", "how": "failed"},
+            {"event": "retrieved", "tool": "fail"},
+        ]
+        assert lines.refusals() == []
+
+
+async def test_the_end_says_how(lines: Lines) -> None:
+    shop = make()
+    async with shop.open() as caller:
+        assert (await caller.call("refuse", {"text": PAYLOAD}))["isError"]
+        (told,) = (await shop.tasks.engine.list_tasks()).tasks
+        crashed = await caller.start("crash", {"text": PAYLOAD})
+        late = await caller.start("ask_in_time", {"text": PAYLOAD})
+        for task_id in (crashed, late):
+            assert (await caller.until(task_id))["status"] == "failed"
+        assert lines.of(told.id)[1] == {"event": "ended", "tool": "refuse", "how": "completed", "is_error": True}
+        assert lines.of(crashed)[1] == {"event": "ended", "tool": "crash", "how": "failed"}
+        assert lines.of(late)[1] == {"event": "ended", "tool": "ask_in_time", "how": "failed"}
+
+
+async def test_a_cancel_and_what_it_ended_have_each_their_line(lines: Lines) -> None:
+    async with make().open() as caller:
+        task_id = await caller.start("ask", {"text": PAYLOAD})
+        await caller.cancel(task_id)
+        said = [
+            {"event": "created", "tool": "ask"},
+            {"event": "ended", "tool": "ask", "how": "cancelled"},
+            {"event": "cancelled", "tool": "ask"},
+        ]
+        assert lines.of(task_id) == said
+        # One that comes too late is acknowledged, and ended nothing.
+        await caller.cancel(task_id)
+        assert lines.of(task_id) == said
+
+
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+async def test_children_that_are_cancelled_with_their_parent_have_each_their_line(
+    lines: Lines, tmp_path: Path, store: str
+) -> None:
+    shop = make("memory:" if store == "memory:" else tmp_path / "tasks.db")
+    async with shop.open() as caller:
+        task_id = await caller.start("parent", {"generations": 2})
+        engine = shop.tasks.engine
+        # Each of them parks once it has started the next, and the youngest when it has asked.
+        family = list((await engine.list_tasks()).tasks)
+        while len(family) < 3:
+            await engine.wait(family[0].id, until=lambda task: task.phase is Phase.PARKED)
+            family = list((await engine.list_tasks()).tasks)
+        await caller.until(family[0].id, "input_required")
+        await caller.cancel(task_id)
+        youngest, middle, eldest = family
+        assert eldest.id == task_id
+        assert lines.of(middle.id) == [
+            {"event": "created", "tool": "parent", "parent": eldest.id},
+            {"event": "ended", "tool": "parent", "how": "cancelled"},
+        ]
+        assert lines.of(youngest.id)[:2] == [
+            {"event": "created", "tool": "parent", "parent": middle.id},
+            {"event": "ended", "tool": "parent", "how": "cancelled"},
+        ]
+        assert lines.events(eldest.id) == ["created", "ended", "cancelled"]
+
+
+async def test_a_child_that_was_changed_last_has_its_line_too(lines: Lines) -> None:
+    clock, store = FakeClock(), MemoryStore()
+    await store.open()
+    scene = Scene(audited(store), clock)
+    parent = await scene.create()
+    child = await scene.create(parent_id=parent.id, tool=Tool("child"))
+    await scene.create(parent_id=child.id)
+    sibling = await scene.create(parent_id=parent.id)
+    await scene.do(sibling, Cancel("caller", None))
+    clock.advance(10)
+    await scene.claim(tools=frozenset({Tool("child")}))
+    # As if the clock of whoever claimed it were ahead.
+    clock.advance(-5)
+    await scene.do(parent, Cancel("caller", None))
+    ended = [record.audit["task"] for record in lines.records if record.audit["event"] == "ended"]
+    assert sorted(ended) == ["task-0001", "task-0002", "task-0003", "task-0004"]
+    await store.close()
+
+
+async def test_a_call_that_is_made_again_joins(lines: Lines) -> None:
+    async with make().open() as caller:
+        again = {"meta": {"raincheck/idempotency-key": PAYLOAD}}
+        task_id = await caller.start("ask", {"text": PAYLOAD}, **again)
+        assert await caller.start("ask", {"text": PAYLOAD}, **again) == task_id
+        assert lines.events(task_id) == ["created", "joined"]
+        # The refusal quotes the key to its caller, and to nobody else.
+        with pytest.raises(Refused, match=PAYLOAD):
+            await caller.start("say", {"text": PAYLOAD}, **again)
+        (refused,) = lines.refusals()
+        assert refused == {"event": "refused", "owner": LOCAL, "tool": "say", "method": "tools/call", "code": -32602}
+
+
+async def test_of_two_servers_on_one_file_the_one_that_wrote_the_end_says_so(lines: Lines, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    async with make(path, works=False).open() as caller, make(path).open() as other:
+        task_id = await caller.start("ask", {"text": PAYLOAD})
+        await other.until(task_id, "input_required")
+        await other.update(task_id, YES)
+        await caller.until(task_id)
+        assert lines.events(task_id)[:2] == ["created", "ended"]
+        assert lines.events(task_id).count("ended") == 1
+
+
+async def test_every_refusal_has_a_line_that_names_who_asked(lines: Lines) -> None:
+    async with make().open_http() as anybody:
+        anonymous = '["anonymous"]'
+        task_id = await anybody.start("ask", {"text": PAYLOAD})
+        stranger = Caller(anybody.wire, headers={"authorization": PAYLOAD})
+        plain = Caller(anybody.wire, capabilities={})
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            params = {"inputResponses": YES} if method == "tasks/update" else {}
+            for one, asked, code in ((stranger, task_id, -32602), (anybody, "x", -32602), (plain, task_id, -32021)):
+                with pytest.raises(Refused):
+                    await one.request(method, {"taskId": asked, **params})
+                refused = lines.refusals()[-1]
+                owner = refused.pop("owner")
+                # Of an anonymous task, most of the id is left out, whoever asks for it.
+                assert refused == {"event": "refused", "task": f"{asked[:20]}...", "method": method, "code": code}
+                assert owner.startswith('["header"') if one is stranger else owner == anonymous
+        with pytest.raises(Refused):
+            async with plain.listening(task_id):
+                pass
+        assert lines.refusals()[-1] == {
+            "event": "refused",
+            "owner": anonymous,
+            "method": "subscriptions/listen",
+            "code": -32021,
+        }
+        assert len(lines.refusals()) == 10
+
+
+async def test_the_same_header_is_another_owner_in_another_store(lines: Lines) -> None:
+    # So nobody who reads the lines can try out which header it was.
+    for _ in range(2):
+        async with make().open_http(headers={"authorization": "Bearer guessable"}) as caller:
+            await caller.start("ask", {"text": PAYLOAD})
+    first, second = (record.audit["owner"] for record in lines.records if record.audit["event"] == "created")
+    assert first != second
+
+
+async def test_the_id_of_an_anonymous_task_which_is_the_right_to_it_is_in_no_line(lines: Lines) -> None:
+    async with make().open_http() as anybody:
+        task_id = await anybody.start("ask", {"text": PAYLOAD})
+        await anybody.until(task_id, "input_required")
+        await anybody.update(task_id, YES)
+        await anybody.result(task_id)
+        events = [record.audit["event"] for record in lines.records if record.audit["task"] == f"{task_id[:20]}..."]
+        assert set(events) == {"created", "ended", "retrieved"}
+        assert [record for record in lines.records if task_id in f"{record.getMessage()} {record.__dict__}"] == []
+
+
+async def test_a_refusal_for_a_quota_has_a_line(lines: Lines) -> None:
+    async with make(settings=replace(QUICK, quota=Quota(live=1))).open() as caller:
+        await caller.start("ask", {"text": PAYLOAD})
+        with pytest.raises(Refused):
+            await caller.start("say", {"text": PAYLOAD})
+        (refused,) = lines.refusals()
+        assert refused == {"event": "refused", "owner": LOCAL, "tool": "say", "method": "tools/call", "code": -32010}
+
+
+@pytest.mark.parametrize("odd", ["x\nended owner=me", "x\r\ny", "x\u2028y", "x\x1b[2Jy", "x" * 3_000, "ü", "x\0y"])
+async def test_what_a_stranger_calls_a_task_can_make_no_line_of_its_own(lines: Lines, odd: str) -> None:
+    async with make().open() as caller:
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            with pytest.raises(Refused):
+                # A name is that of a tool only where a tool is called.
+                await caller.request(method, {"taskId": odd, "inputResponses": {}, "name": f"{PAYLOAD} {odd}"})
+        assert len(lines.refusals()) == 3
+        for record in lines.records:
+            assert record.getMessage().isprintable()
+            assert record.getMessage().isascii()
+            assert len(record.getMessage()) < 2_500
+            assert "tool" not in record.audit
+
+
+class Forgetful:
+    """A store that can't be read just when the audit wants to know of children."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def list_tasks(self, query: TaskQuery, **options: Any) -> Page:
+        if query.parent_id is not None:
+            raise StoreUnavailable("memory", "away")
+        return await self._store.list_tasks(query, **options)
+
+
+async def test_what_has_been_written_is_not_undone_by_an_audit_that_cannot_read(lines: Lines) -> None:
+    store, toolbox = MemoryStore(), Toolbox()
+
+    @toolbox.tool
+    async def wait(task: TaskContext) -> None:
+        await task.sleep(1_000)
+
+    await store.open()
+    async with Engine(audited(Forgetful(store)), toolbox) as engine:  # pyright: ignore[reportArgumentType] - the rest is the store's
+        task = await engine.submit("wait")
+        assert (await engine.cancel(task.id)).phase is Phase.CANCELLED
+        assert lines.events(task.id) == ["created", "ended"]
+    await store.close()

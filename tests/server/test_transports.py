@@ -1,0 +1,199 @@
+"""Tasks behave the same on every transport of the SDK, and don't get in the way of its connections."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from caller import ASKABLE, TASKS, Caller, Refused
+from pydantic import BaseModel
+from shop import Shop
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from wires import HttpWire, StdioWire, in_memory, over_http, over_stdio
+
+from raincheck import TaskContext
+
+pytestmark = pytest.mark.anyio
+
+SERVER = Path(__file__).parent.parent.parent / "examples" / "conformance.py"
+
+
+class Sure(BaseModel):
+    sure: bool
+
+
+def build(store: str | Path = "memory:") -> Shop:
+    shop = Shop(store)
+
+    @shop.tasks.tool
+    async def ask(task: TaskContext) -> str:
+        await task.progress(1, 2, "asking")
+        return (await task.elicit("Sure?", Sure)).action
+
+    @shop.tasks.tool
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    return shop
+
+
+async def go_through_it_all(caller: Caller) -> None:
+    """Create, listen, read, answer, cancel."""
+    task_id = await caller.start("ask")
+    seen: list[str] = []
+    async with caller.listening(task_id) as pushed:
+        async for task in pushed:
+            seen.append(task["status"])
+            if task["status"] == "input_required":
+                await caller.update(task_id, {"elicit-0": {"action": "accept", "content": {"sure": True}}})
+    assert seen[-1] == "completed"
+    assert "input_required" in seen
+    assert (await caller.get(task_id))["result"]["content"][0]["text"] == "accept"
+    waiting = await caller.start("wait")
+    async with caller.listening(waiting) as pushed:
+        assert (await anext(pushed))["status"] == "working"
+        await caller.cancel(waiting)
+        assert [task["status"] async for task in pushed][-1] == "cancelled"
+
+
+async def test_all_of_it_in_memory() -> None:
+    async with build().open() as caller:
+        await go_through_it_all(caller)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"json_response": True},
+    {"stateless_http": True},
+    {"json_response": True, "stateless_http": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+async def test_all_of_it_over_http(options: dict[str, Any]) -> None:
+    async with over_http(build().mcp.streamable_http_app(**options)) as wire:
+        await go_through_it_all(Caller(wire))
+
+
+async def test_all_of_it_mounted_in_an_application_with_its_own_lifespan() -> None:
+    shop = build()
+    inner = shop.mcp.streamable_http_app(streamable_http_path="/")
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with shop.mcp.session_manager.run():
+            yield
+
+    app = Starlette(routes=[Mount("/tools", inner)], lifespan=lifespan)
+    async with over_http(app, "/tools/") as wire:
+        await go_through_it_all(Caller(wire))
+
+
+async def test_two_servers_with_tasks_mounted_in_one_application() -> None:
+    shops = [build(), build()]
+    routes = [Mount(f"/{n}", shop.mcp.streamable_http_app(streamable_http_path="/")) for n, shop in enumerate(shops)]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with shops[0].mcp.session_manager.run(), shops[1].mcp.session_manager.run():
+            yield
+
+    async with over_http(Starlette(routes=routes, lifespan=lifespan), "/0/") as wire:
+        await go_through_it_all(Caller(wire))
+        await go_through_it_all(Caller(HttpWire(wire.url.replace("/0/", "/1/"), wire.client)))
+
+
+async def test_a_task_made_on_one_connection_is_answered_on_another() -> None:
+    shop = build()
+    async with in_memory(shop.mcp) as first, in_memory(shop.mcp) as second:
+        task_id = await Caller(first).start("ask")
+        there = Caller(second)
+        await there.until(task_id, "input_required")
+        await there.update(task_id, {"elicit-0": {"action": "decline"}})
+        assert (await there.result(task_id))["content"][0]["text"] == "decline"
+
+
+async def test_the_standard_streams_carry_all_of_it(tmp_path: Path) -> None:
+    """Also that a call that takes long holds nobody up, and that a task outlives the process that began it."""
+    arguments = ("--transport", "stdio", "--store", str(tmp_path / "tasks.db"))
+    async with over_stdio(SERVER, *arguments) as wire:
+        caller = Caller(wire)
+        plain = Caller(wire, capabilities=ASKABLE)
+        long_call = asyncio.create_task(plain.call("slow_compute", {"seconds": 0.5, "label": "long"}))
+        assert (await caller.call("greet", {"name": "Ann"}))["content"][0]["text"] == "Hello, Ann!"
+
+        deleting = await caller.start("confirm_delete", {"filename": "a.txt"})
+        async with caller.listening(deleting) as pushed:
+            async for task in pushed:
+                for key in task.get("inputRequests", {}):
+                    answer = {"action": "accept", "content": {"confirm": True}}
+                    await caller.update(deleting, {key: answer})
+        assert (await caller.result(deleting))["content"][0]["text"] == "a.txt is deleted"
+
+        sleeping = await caller.start("slow_compute", {"seconds": 600, "label": "never"})
+        await caller.cancel(sleeping)
+        assert (await caller.until(sleeping))["status"] == "cancelled"
+        assert (await long_call)["content"][0]["text"] == "long: done after 0.5 s"
+
+        unfinished = await caller.start("confirm_delete", {"filename": "b.txt"})
+        running = await caller.start("slow_compute", {"seconds": 1.5, "label": "goes on"})
+        await caller.until(unfinished, "input_required")
+    # The end of its input ended it.
+    assert wire.process.returncode == 0
+
+    async with over_stdio(SERVER, *arguments) as wire:
+        caller = Caller(wire)
+        await caller.update(unfinished, {"elicit-0": {"action": "decline"}})
+        assert (await caller.result(unfinished))["content"][0]["text"] == "b.txt is kept"
+        assert (await caller.result(running))["content"][0]["text"] == "goes on: done after 1.5 s"
+
+
+async def test_a_server_whose_caller_leaves_in_the_middle_of_a_call_ends_in_good_order(tmp_path: Path) -> None:
+    arguments = ("--transport", "stdio", "--store", str(tmp_path / "tasks.db"))
+    async with over_stdio(SERVER, *arguments) as wire:
+        plain = Caller(wire, capabilities=ASKABLE)
+        call = asyncio.create_task(plain.call("slow_compute", {"seconds": 600, "label": "never"}))
+        assert "tools" in await plain.request("tools/list")
+        _close(wire)
+        assert await asyncio.wait_for(wire.process.wait(), 10) == 0
+        with pytest.raises(Refused, match="Connection closed"):
+            await call
+
+
+def _close(wire: StdioWire) -> None:
+    assert wire.process.stdin is not None
+    wire.process.stdin.close()
+
+
+async def test_a_call_that_waits_for_its_result_holds_up_nobody_on_its_connection() -> None:
+    shop = build()
+    async with shop.open(capabilities=ASKABLE) as plain:
+        waiting = asyncio.create_task(plain.call("wait"))
+        assert "tools" in await plain.request("tools/list")
+        asked = await plain.call("ask")
+        assert asked["resultType"] == "input_required"
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_callers_that_leave_take_no_task_with_them() -> None:
+    shop = build()
+    async with shop.open_http() as caller:
+        task_id = await caller.start("ask")
+        async with caller.listening(task_id) as pushed:
+            await anext(pushed)
+        assert (await caller.until(task_id, "input_required"))["status"] == "input_required"
+        await caller.update(task_id, {"elicit-0": {"action": "cancel"}})
+        assert (await caller.result(task_id))["content"][0]["text"] == "cancel"
+
+
+async def test_what_a_caller_can_take_is_asked_of_each_request_and_not_of_the_connection() -> None:
+    shop = build()
+    async with in_memory(shop.mcp) as wire:
+        with_tasks, without = Caller(wire, capabilities={**TASKS, **ASKABLE}), Caller(wire, capabilities=ASKABLE)
+        assert (await with_tasks.call("ask"))["resultType"] == "task"
+        assert (await without.call("ask"))["resultType"] == "input_required"
+        assert (await with_tasks.call("ask"))["resultType"] == "task"
