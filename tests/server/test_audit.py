@@ -274,8 +274,9 @@ async def test_of_two_servers_on_one_file_the_one_that_wrote_the_end_says_so(lin
         await other.until(task_id, "input_required")
         await other.update(task_id, YES)
         await caller.until(task_id)
-        assert lines.events(task_id)[:2] == ["created", "ended"]
-        assert lines.events(task_id).count("ended") == 1
+        # The other may have seen the end before the one that wrote it has said so.
+        events = lines.events(task_id)
+        assert [events.count(one) for one in ("created", "ended")] == [1, 1]
 
 
 async def test_every_refusal_has_a_line_that_names_who_asked(lines: Lines) -> None:

@@ -214,6 +214,31 @@ async def test_many_reports_are_few_pushes() -> None:
         assert len(rest) <= 5
 
 
+async def test_what_callers_can_not_see_is_no_news() -> None:
+    shop = Shop()
+    steps: asyncio.Queue[int] = asyncio.Queue()
+    kept = asyncio.Event()
+
+    @shop.tasks.tool()
+    async def quiet(task: TaskContext) -> str:
+        while (step := await steps.get()) > 0:
+            await task.variables.set("step", step)
+            kept.set()
+        return "done"
+
+    async with shop.open() as caller:
+        task_id = await caller.start("quiet")
+        async with caller.listening(task_id) as pushed:
+            assert (await anext(pushed))["status"] == "working"
+            for step in range(5, 0, -1):
+                steps.put_nowait(step)
+                await kept.wait()
+                kept.clear()
+                await caller.get(task_id)
+            steps.put_nowait(0)
+            assert [task["status"] async for task in pushed] == ["completed"]
+
+
 @ON_BOTH_WIRES
 @pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
 @pytest.mark.requirement("no-progress-on-listen")
