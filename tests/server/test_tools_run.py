@@ -13,7 +13,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
 from mcp.server.mcpserver.resolve import Resolve
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel
 from shop import Shop
 from wires import in_memory
@@ -231,6 +231,10 @@ def shop_of_children() -> Shop:
     async def unstructured(words: str) -> str:
         return words
 
+    @shop.tasks.tool
+    def report_error() -> CallToolResult:
+        return CallToolResult(content=[TextContent(text="too many")], is_error=True)
+
     shop.tasks.enable("listed")
     return shop
 
@@ -259,12 +263,13 @@ async def test_a_body_gets_the_value_of_another_served_tool(tool: str, arguments
     assert got[-1] == value
 
 
-async def test_a_body_hears_that_another_served_tool_refused() -> None:
+@pytest.mark.parametrize(("tool", "arguments"), [("pick", {"pears": 101}), ("report_error", {})])
+async def test_a_body_hears_that_another_served_tool_refused(tool: str, arguments: dict[str, Any]) -> None:
     shop = shop_of_children()
 
     @shop.tasks.tool
     async def parent(task: TaskContext) -> str:
-        child = await task.spawn("pick", {"pears": 101})
+        child = await task.spawn(tool, arguments)
         try:
             await child.result()
         except TaskFailed as error:
