@@ -21,17 +21,14 @@ class _AsItCame(Result):
     model_config = ConfigDict(extra="allow")
 
 
-async def ask_directly(ctx: AnyContext, view: View, engine: Engine, asked: set[str]) -> None:
-    """Ask the caller what the task asks, one after the other, each once.
+async def ask_directly(ctx: AnyContext, view: View, engine: Engine) -> None:
+    """Ask the caller what the task asks, one after the other, and answer the task.
 
     Raises:
         MCPError: the caller refuses to be asked.
     """
     requests: dict[str, Any] = g2.detailed(view, poll_ms=1).get("inputRequests", {})  # type: ignore[assignment] # of a task that asks
     for key, request in requests.items():
-        if key in asked:
-            continue
-        asked.add(key)
         metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
         try:
             answer = await ctx.session.send_request(_REQUEST.validate_python(request), _AsItCame, metadata=metadata)

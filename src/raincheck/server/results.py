@@ -23,10 +23,7 @@ def keep_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
     Raises:
         ToolError: it reports an error: the same JSON, as the content of one.
     """
-    if isinstance(result, BaseModel):
-        result = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-    kept = cast("dict[str, Json]", dict(result or {"content": []}))
-    kept.pop("resultType", None)
+    kept = _as_json(result or {"content": []})
     if kept.get("isError"):
         raise ToolError(text_of(kept), content=kept)
     return kept
@@ -34,8 +31,14 @@ def keep_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
 
 def error_result(message: str) -> dict[str, Json]:
     """A result that tells of an error."""
-    result = CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
-    return cast("dict[str, Json]", result.model_dump(by_alias=True, mode="json", exclude_none=True))
+    return _as_json(CallToolResult(content=[TextContent(type="text", text=message)], is_error=True))
+
+
+def _as_json(result: BaseModel | Mapping[str, Any]) -> dict[str, Json]:
+    """A result without what belongs to one version of the protocol: a task may be read in another."""
+    if isinstance(result, BaseModel):
+        result = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {name: value for name, value in result.items() if name != "resultType"}
 
 
 def text_of(result: Mapping[str, Json]) -> str:

@@ -77,7 +77,6 @@ class Waiting:
         return await self.wait(ctx, view.task, tool)
 
     async def _follow(self, ctx: AnyContext, task: Task, engine: Engine) -> HandlerResult | View:
-        asked: set[str] = set()
         reported = -1.0
         async with aclosing(engine.follow(task.id, owner=task.owner)) as views:
             async for view in views:
@@ -92,7 +91,7 @@ class Waiting:
                     await self._running.options.clock.sleep(MOMENT)
                     return _input_required(await engine.view(task.id, owner=task.owner))
                 if view.inputs:
-                    await ask_directly(ctx, view, engine, asked)
+                    await ask_directly(ctx, view, engine)
         raise AssertionError("a task is followed to its end")
 
     def _give_up(self, task: Task, engine: Engine) -> None:

@@ -1,0 +1,81 @@
+"""What a tool returns or raises, as a task keeps it and as other tasks get it."""
+
+import pytest
+from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
+from mcp.server.mcpserver.exceptions import UnexpectedToolError
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, TextContent
+
+from raincheck.core.payload import Json
+from raincheck.errors import ProtocolError, ToolError
+from raincheck.server.results import describe_failure, keep_result, telling_errors, text_of, value_of
+
+
+def result(text: str, **fields: Json) -> CallToolResult:
+    return CallToolResult.model_validate({"content": [TextContent(type="text", text=text)], **fields})
+
+
+def test_a_result_is_kept_without_what_belongs_to_one_version_of_the_protocol() -> None:
+    kept = keep_result(result("done", structuredContent={"pages": 3}))
+    assert kept == {
+        "content": [{"type": "text", "text": "done"}],
+        "structuredContent": {"pages": 3},
+        "isError": False,
+    }
+
+
+def test_a_result_that_reports_an_error_is_kept_as_the_content_of_one() -> None:
+    with pytest.raises(ToolError, match="no paper") as caught:
+        keep_result(result("no paper", isError=True))
+    assert caught.value.content == {"content": [{"type": "text", "text": "no paper"}], "isError": True}
+
+
+def test_nothing_at_all_is_a_result_without_content() -> None:
+    assert keep_result(None) == {"content": []}
+
+
+@pytest.mark.parametrize(
+    ("kept", "value"),
+    [
+        ({"content": [], "structuredContent": {"result": 3}}, 3),
+        ({"content": [], "structuredContent": {"result": 3, "more": 4}}, {"result": 3, "more": 4}),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb"),
+        ({"content": []}, None),
+        (["not", "a", "result"], ["not", "a", "result"]),
+    ],
+)
+def test_another_task_gets_the_value_that_was_returned(kept: Json, value: Json) -> None:
+    assert value_of(kept) == value
+
+
+def test_a_result_without_words_still_says_something() -> None:
+    assert text_of({"content": [{"type": "image", "data": "", "mimeType": "image/png"}]}) == "the tool reports an error"
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (ToolError("no paper"), ToolError),
+        (SdkToolError("no paper"), ToolError),
+        (MCPError(-32050, "no paper", {"tray": 2}), ProtocolError),
+    ],
+)
+def test_what_a_body_means_for_its_caller_is_told_in_our_words(raised: Exception, told: type[Exception]) -> None:
+    with pytest.raises(told, match="no paper") as caught, telling_errors():
+        raise raised
+    if isinstance(caught.value, ProtocolError):
+        assert (caught.value.code, caught.value.data) == (-32050, {"tray": 2})
+    else:
+        assert isinstance(caught.value, ToolError)
+        assert caught.value.content == {"content": [{"type": "text", "text": "no paper"}], "isError": True}
+
+
+def test_a_crash_that_the_sdk_wrapped_is_told_as_what_it_was() -> None:
+    with pytest.raises(OSError, match="disk"), telling_errors():
+        raise UnexpectedToolError("Error executing tool print") from OSError("disk")
+
+
+def test_a_crash_before_the_task_says_nothing_of_itself(caplog: pytest.LogCaptureFixture) -> None:
+    told = describe_failure("print", OSError("/secret/path"))
+    assert told == {"content": [{"type": "text", "text": "Error executing tool print"}], "isError": True}
+    assert "/secret/path" in caplog.text, "its operator reads it"
