@@ -8,7 +8,7 @@ from mcp_types import CallToolResult, TextContent
 
 from raincheck.core.payload import Json
 from raincheck.errors import ProtocolError, ToolError
-from raincheck.server.results import describe_failure, keep_result, telling_errors, text_of, value_of
+from raincheck.server.results import as_json, describe_failure, keep_result, telling_errors, text_of, value_of
 
 
 def result(text: str, **fields: Json) -> CallToolResult:
@@ -77,5 +77,5 @@ def test_a_crash_that_the_sdk_wrapped_is_told_as_what_it_was() -> None:
 
 def test_a_crash_before_the_task_says_nothing_of_itself(caplog: pytest.LogCaptureFixture) -> None:
     told = describe_failure("print", OSError("/secret/path"))
-    assert told == {"content": [{"type": "text", "text": "Error executing tool print"}], "isError": True}
+    assert as_json(told) == {"content": [{"type": "text", "text": "Error executing tool print"}], "isError": True}
     assert "/secret/path" in caplog.text, "its operator reads it"

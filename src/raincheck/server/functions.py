@@ -23,7 +23,7 @@ from raincheck.engine.sync_context import SyncTaskContext
 from raincheck.engine.tool_checks import check_body, context_parameters, is_coroutine_function
 from raincheck.errors import ConfigurationError, ToolError
 from raincheck.server.callers import acting_for
-from raincheck.server.results import describe_failure, keep_result, telling_errors
+from raincheck.server.results import as_json, describe_failure, keep_result, telling_errors
 from raincheck.server.rounds import play_rounds, resolve
 from raincheck.server.workplace import Workplace
 
@@ -126,7 +126,7 @@ class ServedFunction:
             return self.sdk.fn_metadata.validate_arguments(dict(arguments))
         except ValidationError as error:
             # They fitted when the task was made, so the tool has changed since.
-            content = describe_failure(self.name, error)
+            content = as_json(describe_failure(self.name, error))
             raise ToolError(f"the arguments do not fit tool {self.name!r} any more", content) from error
 
     def _with_task(self, task: TaskContext | SyncTaskContext) -> dict[str, Any]:

@@ -23,18 +23,18 @@ def keep_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
     Raises:
         ToolError: it reports an error: the same JSON, as the content of one.
     """
-    kept = _as_json(result or {"content": []})
+    kept = as_json(result or {"content": []})
     if kept.get("isError"):
         raise ToolError(text_of(kept), content=kept)
     return kept
 
 
-def error_result(message: str) -> dict[str, Json]:
+def error_result(message: str) -> CallToolResult:
     """A result that tells of an error."""
-    return _as_json(CallToolResult(content=[TextContent(type="text", text=message)], is_error=True))
+    return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
 
 
-def _as_json(result: BaseModel | Mapping[str, Any]) -> dict[str, Json]:
+def as_json(result: BaseModel | Mapping[str, Any]) -> dict[str, Json]:
     """A result without what belongs to one version of the protocol: a task may be read in another."""
     if isinstance(result, BaseModel):
         result = result.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -73,17 +73,17 @@ def telling_errors() -> Generator[None]:
     except ToolError as error:
         if isinstance(error.content, Mapping):
             raise
-        raise ToolError(str(error), content=error_result(str(error))) from error
+        raise ToolError(str(error), content=as_json(error_result(str(error)))) from error
     except MCPError as error:
         raise ProtocolError(error.error.message, error.error.code, error.error.data) from error
     except (UnexpectedToolError, UnexpectedResourceError) as error:
         # The SDK's words for a crash. Whether it is tried again depends on what it was.
         raise error.__cause__ or error from error
     except (SdkToolError, ResourceError) as error:
-        raise ToolError(str(error), content=error_result(str(error))) from error
+        raise ToolError(str(error), content=as_json(error_result(str(error)))) from error
 
 
-def describe_failure(tool: str, error: Exception) -> dict[str, Json]:
+def describe_failure(tool: str, error: Exception) -> CallToolResult:
     """The answer to a call that came to nothing before its task began, as the SDK itself would put it.
 
     Wrong arguments, and what a resolver said on purpose, are for the model to read. A crash is not.
