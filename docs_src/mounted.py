@@ -1,16 +1,13 @@
-"""Tasks in a larger web application."""
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from mcp.server.mcpserver import MCPServer
 from starlette.applications import Starlette
-from starlette.routing import Mount
 
 from raincheck import Tasks
 
 mcp = MCPServer("mounted")
-tasks = Tasks(mcp, "memory:")
+tasks = Tasks(mcp, "tasks.db")
 
 
 @tasks.tool
@@ -20,10 +17,10 @@ async def greet(name: str) -> str:
 
 
 @asynccontextmanager
-async def lifespan(app: Starlette) -> AsyncGenerator[None]:  # noqa: ARG001 - Starlette gives it
+async def lifespan(_: Starlette) -> AsyncGenerator[None]:
     async with mcp.session_manager.run():  # the server's lifespan, and so its tasks
         yield
 
 
-def make_app() -> Starlette:
-    return Starlette(routes=[Mount("/api", app=mcp.streamable_http_app())], lifespan=lifespan)  # at /api/mcp
+app = Starlette(lifespan=lifespan)  # or FastAPI(lifespan=lifespan)
+app.mount("/api", mcp.streamable_http_app())  # served at /api/mcp

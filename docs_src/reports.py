@@ -5,7 +5,7 @@ from mcp.server.mcpserver import MCPServer
 from raincheck import TaskContext, Tasks
 
 mcp = MCPServer("reports")
-tasks = Tasks(mcp)
+tasks = Tasks(mcp, "tasks.db")
 
 
 @tasks.tool(inline_for=2)

@@ -1,8 +1,5 @@
 """The same server twice on one file: one process takes tasks and answers for them, another runs them."""
 
-import asyncio
-import signal
-
 from mcp.server.mcpserver import MCPServer
 
 from raincheck import Tasks
@@ -27,7 +24,4 @@ def serve(store: str = "tasks.db") -> None:
 
 async def work(store: str = "tasks.db") -> None:
     _, tasks = build(store, works=True)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with tasks.running():
-        await stop.wait()
+    await tasks.run_until_signal()

@@ -39,6 +39,21 @@ async def open_store(name: str | os.PathLike[str] | None = None) -> AsyncGenerat
         await store.close()
 
 
+def check_store_name(name: str | os.PathLike[str] | None) -> None:
+    """Refuse what can't be the name of a store, without looking for it.
+
+    Raises:
+        ConfigurationError: it says what can.
+    """
+    if name is None:
+        return
+    if not isinstance(name, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+        raise ConfigurationError(
+            f"a store is named by a URL or a path, and opened where it is needed; this is {name!r}"
+        )
+    parse_address(os.fspath(name))
+
+
 def make_store(name: str | os.PathLike[str] | None = None) -> Store:
     """The store of this name, not opened yet.
 

@@ -1,6 +1,19 @@
 """What docs show lives in `docs_src` and `scripts`, outside of any package: found from the repository's root."""
 
+import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+@pytest.fixture(autouse=True)
+def what_a_snippet_silences_is_heard_again() -> Iterator[None]:
+    """Snippets show how to set loggers, and run in this process."""
+    audit = logging.getLogger("raincheck.audit")
+    level = audit.level
+    yield
+    audit.setLevel(level)

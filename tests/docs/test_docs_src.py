@@ -1,17 +1,23 @@
 """The programs of the docs do what the pages say, over real HTTP on this machine."""
 
 import asyncio
+import re
+import shlex
 import signal
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 import uvicorn
-from docs_src import call_reports, mounted, reports, serve_and_work
+from docs_src import bearer, call_reports, mounted, reports, serve_and_work
 from docs_src.poll_tasks import Created, PollTasks, cancel, get
 from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 from pages import ROOT, text_of
@@ -79,8 +85,47 @@ async def test_polling_gives_what_the_call_would_have_had_and_raises_what_it_wou
             await get(client.session, "nobody's")
 
 
+def curls_of(page: Path) -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE)
+
+
+async def run_curl(command: str, url: str) -> dict[str, Any]:
+    """What a call of curl on a page would get from a server somewhere else."""
+    words = shlex.split(command[command.index("curl ") :])
+    pairs = list(pairwise(words))
+    headers = dict(value.split(": ", 1) for option, value in pairs if option == "-H")
+    (body,) = (value for option, value in pairs if option == "-d")
+    async with httpx2.AsyncClient() as client:
+        return (await client.post(url, headers=headers, content=body)).json()
+
+
+async def test_the_raw_requests_of_the_docs_are_answered() -> None:
+    call, get_it = curls_of(ROOT / "docs/howto/call-tasks.md")
+    call = call.replace('"months": 3', '"months": 60')
+    async with serving(reports.mcp.streamable_http_app()) as url:
+        created = (await run_curl(call, url))["result"]
+        assert created["resultType"] == "task"
+        shown = (await run_curl(get_it.replace("$TASK", created["taskId"]), url))["result"]
+        assert (shown["taskId"], shown["status"]) == (created["taskId"], "working")
+        async with Client(url, extensions=[PollTasks()]) as client:
+            await cancel(client.session, created["taskId"])
+
+
+async def test_a_token_says_whose_a_task_is() -> None:
+    async with serving(bearer.mcp.streamable_http_app()) as url:
+        for user in ("ada", "bob"):
+            async with (
+                httpx2.AsyncClient(headers={"authorization": f"Bearer token-of-{user}"}) as http,
+                Client(streamable_http_client(url, http_client=http)) as client,
+            ):
+                result = await client.call_tool("whose")
+            assert result.structured_content == {"result": f'["token", "{bearer.ISSUER}", "{user}"]'}
+        async with httpx2.AsyncClient() as stranger:
+            assert (await stranger.post(url, json={})).status_code == 401
+
+
 async def test_tasks_work_in_a_mounted_server() -> None:
-    async with serving(mounted.make_app(), "/api/mcp") as url, Client(url) as client:
+    async with serving(mounted.app, "/api/mcp") as url, Client(url) as client:
         assert (await client.call_tool("greet", {"name": "Ada"})).structured_content == {"result": "Hello, Ada!"}
 
 

@@ -21,6 +21,7 @@ def nothing_blocks_the_event_loop() -> None:
 def somewhere_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("REQUEST_STATE_KEY", "0" * 64)
     for name in ("XDG_STATE_HOME", "RAINCHECK_STORE"):
         # Set before it is removed, so that it is removed again if a snippet sets it.
         monkeypatch.setenv(name, "")

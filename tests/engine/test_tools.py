@@ -208,7 +208,7 @@ def test_a_context_that_may_be_missing_is_refused_where_the_tool_is_made() -> No
 
     bodies: list[Any] = [maybe, unknown]
     for body in bodies:
-        with pytest.raises(ConfigurationError, match="annotated as TaskContext or SyncTaskContext and nothing else"):
+        with pytest.raises(ConfigurationError, match="annotate the parameter `task` as TaskContext"):
             Toolbox().tool(body)
 
 

@@ -162,18 +162,36 @@ async def test_a_caller_that_leaves_within_the_window_leaves_the_task_to_go_on(w
 
 
 @ON_BOTH_WIRES
-async def test_a_plain_caller_that_leaves_leaves_the_task_to_go_on(way: str) -> None:
+async def test_the_work_for_a_caller_that_leaves_and_has_no_way_back_is_stopped(way: str) -> None:
     shop = Shop()
     gate = add_gated(shop)
     async with shop.open_by(way) as caller:
         call = asyncio.create_task(without_tasks(caller).call("gated"))
         await gate.begun.wait()
         await leave(call)
+        ended = await shop.tasks.engine.wait(gate.task_ids[0], owner=owner_over(way))
+        assert ended.task.phase is Phase.CANCELLED
+        await gate.stopped.wait()
+
+
+def the_same(_arguments: object) -> str:
+    return "the same"
+
+
+async def test_the_work_for_a_caller_that_leaves_and_can_find_it_again_by_a_key_goes_on() -> None:
+    shop = Shop()
+    gate = add_gated(shop, idempotency=the_same)
+    async with shop.open() as caller:
+        plain = without_tasks(caller)
+        call = asyncio.create_task(plain.call("gated"))
+        await gate.begun.wait()
+        await leave(call)
+        again = asyncio.create_task(plain.call("gated"))
         await caller.request("tools/list")
         gate.open.set()
-        ended = await shop.tasks.engine.wait(gate.task_ids[0], owner=owner_over(way))
-        assert ended.task.phase is Phase.COMPLETED
+        await again
         assert not gate.stopped.is_set()
+        assert len(gate.task_ids) == 1
 
 
 @ON_BOTH_WIRES

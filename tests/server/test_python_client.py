@@ -250,19 +250,20 @@ async def test_a_plain_client_hears_of_progress(way: str, mode: str) -> None:
 
 
 @modes
-async def test_a_plain_client_that_leaves_lets_its_task_go_on(mode: str) -> None:
+async def test_a_plain_client_that_leaves_stops_the_work(mode: str) -> None:
     shop = Shop()
-    began, finish, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    began, stopped = asyncio.Event(), asyncio.Event()
 
     @shop.tasks.tool
     async def work() -> None:
         began.set()
-        await finish.wait()
-        ended.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
 
     async with Client(shop.mcp, mode=mode) as client:
         calling = asyncio.create_task(client.call_tool("work", {}))
         await began.wait()
         calling.cancel()
-        finish.set()
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(stopped.wait(), 10)

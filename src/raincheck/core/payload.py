@@ -7,7 +7,7 @@ A payload tells by its first byte what it is. JSON text never begins with the by
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import NewType, TypeAlias
+from typing import NewType, NoReturn, TypeAlias
 
 from raincheck.errors import InvalidValue, NotJson, PayloadSealed, TooLarge
 
@@ -24,7 +24,19 @@ DEPTH_LIMIT = 200
 # Everything but brackets: strings, which may have brackets in them, and all else. Possessive, so that it takes no
 # memory for a long text.
 _NOT_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\[\]{}"]++')
-_to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _refuse(value: object) -> NoReturn:
+    """Say of what is no JSON what to do about it, if it can be made JSON."""
+    kind = type(value).__name__
+    if hasattr(value, "model_dump"):
+        raise TypeError(f'a {kind} is a model, not JSON: give its model_dump(mode="json")')
+    if hasattr(value, "__dataclass_fields__"):
+        raise TypeError(f"a {kind} is a dataclass, not JSON: give dataclasses.asdict of it")
+    raise TypeError(f"Object of type {kind} is not JSON serializable")
+
+
+_to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_refuse).encode
 
 
 def encode(value: Json, *, what: str = "value") -> Payload:

@@ -22,6 +22,11 @@ from raincheck.errors import InvalidValue
 TaskId = NewType("TaskId", str)
 
 
+def shorten_id(task_id: str) -> str:
+    """Enough of an id to find its task by, and not enough to use it: the time, and a few characters that are random."""
+    return f"{task_id[:20]}..."
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Tool:
     """A tool in one version: what a worker must have to run a task."""
@@ -116,6 +121,11 @@ class Task:
     @property
     def is_terminal(self) -> bool:
         return self.phase in TERMINAL
+
+    @property
+    def shown_id(self) -> str:
+        """The id for logs. Whoever has the whole id of an anonymous task has the right to it."""
+        return self.id if self.owner.may_list else shorten_id(self.id)
 
     @property
     def status(self) -> Status:

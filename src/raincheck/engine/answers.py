@@ -9,7 +9,7 @@ from raincheck.engine.reply import ACTIONS
 from raincheck.errors import InvalidValue, ToolError
 
 
-def check_may_ask(caller: Payload | None, kind: InputKind) -> None:
+def check_may_ask(caller: Payload | None, kind: InputKind, request: Json) -> None:
     """Refuse a question that the caller said it can't be asked: it would stay open for good.
 
     What a caller can do is among what the server wrote down of the call, as `capabilities`; where nothing was written,
@@ -20,8 +20,16 @@ def check_may_ask(caller: Payload | None, kind: InputKind) -> None:
     """
     known = decode(caller) if caller is not None else None
     capabilities = known.get("capabilities") if isinstance(known, Mapping) else None
-    if isinstance(capabilities, Mapping) and kind not in capabilities:
-        raise ToolError(f"this tool has to ask something, and its caller did not declare the capability {kind!s}")
+    if not isinstance(capabilities, Mapping):
+        return
+    needed, declared = str(kind), capabilities.get(kind)
+    if kind is InputKind.ELICITATION and isinstance(declared, Mapping) and isinstance(request, Mapping):
+        mode = str(request.get("mode", "form"))
+        # One that names no way at all is asked with forms: there was nothing else once.
+        if mode not in (declared or {"form": {}}):
+            needed, declared = f"{kind}.{mode}", None
+    if declared is None:
+        raise ToolError(f"this tool has to ask something, and its caller did not declare the capability {needed}")
 
 
 def check_answer(question: InputRequest, answer: Json) -> None:

@@ -77,7 +77,7 @@ class Attempt:
         while running := _running(body):
             logger.warning(
                 "task %s: something of attempt %d goes on after its end, and keeps its place until it ends (tool %s)",
-                self.hold.task.id,
+                self.hold.task.shown_id,
                 self.hold.fence,
                 self.tool.name,
             )
@@ -185,7 +185,7 @@ class Attempt:
             await self.hold.write(command)
         except (LeaseLost, IllegalTransition):
             # Somebody else was quicker: it was cancelled, or taken back. What they wrote holds.
-            logger.info("task %s: attempt %d came too late to write its end", self.hold.task.id, self.hold.fence)
+            logger.info("task %s: attempt %d came too late to write its end", self.hold.task.shown_id, self.hold.fence)
 
 
 def _running(body: Body) -> set[asyncio.Future[Any]]:

@@ -1,7 +1,7 @@
 """What can be asked of tasks from outside: ask for one, look at it, wait for it, answer it, steer it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from datetime import timedelta
 
@@ -14,13 +14,12 @@ from raincheck.core.text import check_name
 from raincheck.engine.answers import check_answer
 from raincheck.engine.creation import Request, create_task
 from raincheck.engine.desk import Ended
+from raincheck.engine.following import Following
 from raincheck.engine.hold import Means
 from raincheck.engine.reply import result_of
 from raincheck.engine.settings import Settings
-from raincheck.engine.timing import first_of
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.wakeups import Wakeups
-from raincheck.errors import ConfigurationError
 from raincheck.stores.apply import answer, apply
 from raincheck.stores.requests import PAGE_LIMIT, Page, Position, TaskQuery
 
@@ -82,6 +81,14 @@ class Calls:
         """
         return await self._means.store.view(TaskId(task_id), self._scope(owner), now=self._means.clock.now())
 
+    async def task(self, task_id: str, *, owner: Owner = ME) -> Task:
+        """The task alone: cheaper than a view of it.
+
+        Raises:
+            TaskNotFound: as everywhere.
+        """
+        return await self._means.store.load(TaskId(task_id), self._scope(owner), now=self._means.clock.now())
+
     async def wait(
         self,
         task_id: str,
@@ -101,27 +108,18 @@ class Calls:
                     return view
         raise AssertionError("a task is followed to its end")
 
-    async def follow(self, task_id: str, *, owner: Owner = ME) -> AsyncGenerator[View]:
+    def follow(self, task_id: str, *, owner: Owner = ME) -> AsyncGenerator[View]:
         """The task as it is, and again after each change, until it has ended. Changes in quick succession are one.
 
         Raises:
             TaskNotFound: there is no such task, or there is none any more.
             ConfigurationError: the engine does not run.
         """
-        if not self._wakeups.is_listening:
-            raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
-        seen, began = None, self._means.clock.now()
-        with self._wakeups.waiting_for(TaskId(task_id)) as woken:
-            while True:
-                woken.clear()
-                # As of when it began: whoever waits for a task sees its end, though it may not be kept any longer.
-                view = await self._means.store.view(TaskId(task_id), self._scope(owner), now=began)
-                if view.task.version != seen:
-                    seen = view.task.version
-                    yield view
-                if view.task.is_terminal:
-                    return
-                await first_of(woken.wait(), self._means.clock.sleep(self._settings.look_every))
+        return self._following(owner).one(TaskId(task_id))
+
+    def follow_all(self, task_ids: Iterable[str], *, owner: Owner = ME) -> AsyncGenerator[View]:
+        """The same for many at once, until all have ended. What is not there, or not any more, is left out."""
+        return self._following(owner).many(map(TaskId, task_ids))
 
     async def result(self, task_id: str, *, owner: Owner = ME) -> Json:
         """Wait until the task has ended, and return its result.
@@ -191,6 +189,9 @@ class Calls:
     async def resume(self, task_id: str, *, owner: Owner = ME, actor: str = "caller") -> Task:
         """Let a paused task go on."""
         return await self._apply(task_id, owner, Resume(actor))
+
+    def _following(self, owner: Owner) -> Following:
+        return Following(self._means, self._wakeups, self._scope(owner), self._settings.look_every)
 
     async def _apply(self, task_id: str, owner: Owner, command: Command) -> Task:
         now = self._means.clock.now()

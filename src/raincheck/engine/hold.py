@@ -178,7 +178,7 @@ class Hold:
                 tries += 1
                 if type(error) is StoreError and tries == TRIES:
                     raise
-                logger.warning("task %s: will try again to write, since %s", self.task.id, error)
+                logger.warning("task %s: will try again to write, since %s", self.task.shown_id, error)
                 await self.means.clock.sleep(pause_after(tries))
                 if self.why_stopped is Stop.LOST:
                     raise LeaseLost(self.task.id, self.fence) from error
@@ -213,7 +213,7 @@ class Hold:
             try:
                 await self.look()
             except StoreError as error:
-                logger.warning("task %s: can't be read just now: %s", self.task.id, error)
+                logger.warning("task %s: can't be read just now: %s", self.task.shown_id, error)
                 await self.means.clock.sleep(0.5)
                 self.poked.set()
 

@@ -65,7 +65,7 @@ class LocalDesk:
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
         await self.patience.checkpoint()
-        check_may_ask(self._hold.journal.caller, kind)
+        check_may_ask(self._hold.journal.caller, kind, request)
         key = f"{name}-{self._checkpoints.take(name)}"
         if self._checkpoints.find_question(key, kind, request) is None:
             asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self._hold.fence)

@@ -68,7 +68,7 @@ class Offspring:
             )
         found = self._toolbox.get(tool)
         # Made now, so that whatever is wrong with it is told while the body can still do something about it.
-        task_id = self._create(found, {**arguments, result_as: None}).task.id
+        task_id = self._create(found, {**arguments, result_as: None}, is_complete=False).task.id
         self._successor = _Successor(task_id, found, arguments, result_as)
         return task_id
 
@@ -117,7 +117,16 @@ class Offspring:
         *,
         parent_id: TaskId | None = None,
         task_id: TaskId | None = None,
+        is_complete: bool = True,
     ) -> Creation:
         task, means = self._hold.task, self._hold.means
         request = Request(task.namespace, task.owner, self._hold.journal.caller, parent_id, actor=f"task {task.id}")
-        return create_task(tool, arguments, request, now=means.clock.now(), limits=means.limits, task_id=task_id)
+        return create_task(
+            tool,
+            arguments,
+            request,
+            now=means.clock.now(),
+            limits=means.limits,
+            task_id=task_id,
+            is_complete=is_complete,
+        )

@@ -65,7 +65,7 @@ class Verdict:
     def timed_out(self) -> Fail:
         """The attempt took too long."""
         message = f"attempt {self.task.fence} took longer than {self.tool.attempt_timeout:g} s"
-        logger.warning("task %s: %s (tool %s)", self.task.id, message, self.tool.name)
+        logger.warning("task %s: %s (tool %s)", self.task.shown_id, message, self.tool.name)
         error = encode({"kind": "timeout", "message": message})
         retryable = self._may_be_cut_off and issubclass(TimeoutError, self.tool.retry_on)
         return Fail(self.task.fence, error, message, retryable=retryable, chance=self.chance)
@@ -75,7 +75,7 @@ class Verdict:
         error_id = secrets.token_hex(4)
         logger.error(
             "task %s: attempt %d of tool %s raised %s (error %s)",
-            self.task.id,
+            self.task.shown_id,
             self.task.fence,
             self.tool.name,
             type(error).__name__,

@@ -30,7 +30,7 @@ class Reports:
             self._message = self._message if message is None else str(message)
         except Exception as error:  # noqa: BLE001 - a number that is none, words that can't be said: whatever it is
             if not self._has_warned:
-                logger.warning("task %s: a report was left out: %s", self._hold.task.id, type(error).__name__)
+                logger.warning("task %s: a report was left out: %s", self._hold.task.shown_id, error)
             self._has_warned = True
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_now_and_then())
@@ -61,7 +61,7 @@ class Reports:
         except LeaseLost:
             return
         except StoreError as error:
-            logger.warning("task %s: a progress report was not written: %s", self._hold.task.id, error)
+            logger.warning("task %s: a progress report was not written: %s", self._hold.task.shown_id, error)
 
     async def _write_now_and_then(self) -> None:
         # The first one at once, so that what takes long is seen to have begun.

@@ -119,7 +119,7 @@ class Runner:
                 return await self._means.store.journal(task.id, scope, now=self._means.clock.now())
             except StoreUnavailable as error:
                 tries += 1
-                logger.warning("task %s: will try again to read its journal, since %s", task.id, error)
+                logger.warning("task %s: will try again to read its journal, since %s", task.shown_id, error)
                 await self._means.clock.sleep(pause_after(tries))
 
     def poke(self, hint: Hint) -> None:

@@ -60,7 +60,7 @@ class Sweeper:
     async def _sweep(self) -> None:
         while swept := await sweep(self._means.store, now=self._means.clock.now(), limit=BATCH):
             for task in swept:
-                logger.info("task %s was taken back from attempt %d: it is %s", task.id, task.fence, task.phase)
+                logger.info("task %s was taken back from attempt %d: it is %s", task.shown_id, task.fence, task.phase)
             if len(swept) < BATCH:
                 break
 

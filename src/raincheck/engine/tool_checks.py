@@ -137,7 +137,7 @@ def context_parameters(body: Callable[..., Any]) -> dict[str, type]:
             found[name] = context
         elif name == "task" and (note is parameter.empty or "TaskContext" in str(note)):
             raise ConfigurationError(
-                "a parameter `task` that is to be the context is annotated as TaskContext or SyncTaskContext and "
-                "nothing else; one that is not has a type of its own"
+                f"{getattr(body, '__name__', body)!r}: annotate the parameter `task` as TaskContext, or in a plain "
+                f"function as SyncTaskContext, and nothing else; if it is an argument, give it its own type"
             )
     return found

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from raincheck.core.payload import Json
 from raincheck.core.records import Tool
@@ -15,8 +15,10 @@ from raincheck.engine import tool_checks as checks
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.stores.requests import PAGE_LIMIT
 
+T = TypeVar("T")
 
-def same(value: Json) -> Json:
+
+def same(value: T) -> T:
     """The value itself."""
     return value
 
@@ -77,6 +79,8 @@ class TaskTool:
     """What goes first when workers are short, from -100 to 100."""
     concurrency: int | None = None
     """How many of it may run at once in one process."""
+    accepts: Callable[[Mapping[str, Json]], object] = same
+    """Raises InvalidValue where a new task can't have these arguments, beyond that the body takes such names."""
     value_of: Callable[[Json], Json] = same
     """What of its result other tasks get: the whole, unless it is kept in the words of a protocol."""
 

@@ -1,18 +1,36 @@
 """One listener for the whole engine: hints from the store, passed on to whoever waits for that task."""
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
 from raincheck.core.records import TaskId
 from raincheck.stores.feed import ANYTHING, Feed, Hint
 
 
+class Woken:
+    """Which of the tasks that somebody waits for may have changed."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self._changed: set[TaskId] = set()
+
+    def tell(self, task_id: TaskId) -> None:
+        self._changed.add(task_id)
+        self.event.set()
+
+    def take(self) -> set[TaskId]:
+        """Those since the last time."""
+        changed, self._changed = self._changed, set()
+        self.event.clear()
+        return changed
+
+
 class Wakeups:
     """Who waits for which task, and who wants to hear of all."""
 
     def __init__(self) -> None:
-        self._waiting: dict[TaskId, set[asyncio.Event]] = {}
+        self._waiting: dict[TaskId, set[Woken]] = {}
         self._hearing: list[Callable[[Hint], None]] = []
 
     @property
@@ -29,17 +47,19 @@ class Wakeups:
             self._hearing.remove(hear)
 
     @contextmanager
-    def waiting_for(self, task_id: TaskId) -> Generator[asyncio.Event]:
-        """An event that is set whenever the task may have changed."""
-        event = asyncio.Event()
-        events = self._waiting.setdefault(task_id, set())
-        events.add(event)
+    def waiting_for(self, task_ids: Iterable[TaskId]) -> Generator[Woken]:
+        """What is told whenever one of the tasks may have changed."""
+        woken, ids = Woken(), list(task_ids)
+        for task_id in ids:
+            self._waiting.setdefault(task_id, set()).add(woken)
         try:
-            yield event
+            yield woken
         finally:
-            events.discard(event)
-            if not events and self._waiting.get(task_id) is events:
-                del self._waiting[task_id]
+            for task_id in ids:
+                waiting = self._waiting.get(task_id, set())
+                waiting.discard(woken)
+                if not waiting:
+                    self._waiting.pop(task_id, None)
 
     async def run(self, feed: Feed) -> None:
         """Pass on hints until the store is closed."""
@@ -47,5 +67,5 @@ class Wakeups:
             for hear in self._hearing:
                 hear(hint)
             for task_id in list(self._waiting) if hint == ANYTHING else hint:
-                for event in self._waiting.get(task_id, ()):
-                    event.set()
+                for woken in self._waiting.get(task_id, ()):
+                    woken.tell(task_id)

@@ -119,7 +119,7 @@ class Worker:
             await self._runner.run(task)
         except Exception:
             # The lease runs out, and somebody takes it from there.
-            logger.exception("task %s: attempt %d could not be run", task.id, task.fence)
+            logger.exception("task %s: attempt %d could not be run", task.shown_id, task.fence)
 
     def _forget(self, job: asyncio.Task[None]) -> None:
         del self._running[job]

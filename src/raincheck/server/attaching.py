@@ -76,13 +76,14 @@ def _around(theirs: Lifespan, running: Running, tools: ServedTools, workplace: W
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[Any]:
         async with theirs(server) as state:
-            workplace.states.append(state)
+            # By a mark of its own: several may have been given the same.
+            mark = object()
+            workplace.states[mark] = state
             try:
                 listed = [] if workplace.server is None else await workplace.server.list_tools()
                 async with running.entered(lambda: tools.find_all(tool.name for tool in listed)):
                     yield state
             finally:
-                # By identity: the states of two connections may be equal.
-                workplace.states = [one for one in workplace.states if one is not state]
+                del workplace.states[mark]
 
     return lifespan

@@ -15,16 +15,13 @@ from raincheck.core.change import Change, Creation
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.records import Task
+from raincheck.core.records import Task, shorten_id
 from raincheck.errors import StoreError
 from raincheck.stores.interface import Store
-from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
+from raincheck.stores.requests import PAGE_LIMIT, Page, TaskQuery
 
 LONGEST_WORD = 2_200
 """Characters: as long as an owner's key may be."""
-
-SHORTENED = 20
-"""Characters: the time, and a few that are random."""
 
 PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
 
@@ -39,7 +36,7 @@ def note(event: str, owner: Owner, *, task_id: str | None = None, tool: str | No
     if task_id is not None and (event == REFUSED or not owner.may_list):
         # Whoever has the id of an anonymous task has the right to it, and whose a refused one is, is not known. Enough
         # of it to find it again, not to use it.
-        task_id = f"{task_id[:SHORTENED]}..."
+        task_id = shorten_id(task_id)
     fields = {"event": event, "owner": owner.key, "task": task_id, "tool": tool, **facts}
     told = {name: _clipped(value) for name, value in fields.items() if value is not None}
     words = " ".join(f"{name}={_word(value)}" for name, value in told.items() if name != "event")
@@ -89,15 +86,26 @@ class _AuditedStore:
         # Its children were cancelled with it, in its transaction.
         query = TaskQuery(Scope.within(task.namespace), parent_id=task.id, phases=frozenset({Phase.CANCELLED}))
         try:
-            page = await self._store.list_tasks(query, now=task.updated_at, limit=PAGE_LIMIT)
+            children = await self._list(query, task)
         except StoreError:
             # What was written is written, whether or not all of it can be told.
-            logger.warning("the children that were cancelled with task %s can't be listed", task.id, exc_info=True)
+            logger.warning(
+                "the children that were cancelled with task %s can't be listed", task.shown_id, exc_info=True
+            )
             return
-        for child in page.tasks:
+        for child in children:
             # A child that was changed last ends a little later. One that was cancelled before ended before.
             if child.finished_at is not None and child.finished_at >= (task.finished_at or task.updated_at):
                 await self._note_end(child)
+
+    async def _list(self, query: TaskQuery, task: Task) -> list[Task]:
+        found: list[Task] = []
+        page: Page | None = None
+        while page is None or page.next is not None:
+            after = None if page is None else page.next
+            page = await self._store.list_tasks(query, now=task.updated_at, after=after, limit=PAGE_LIMIT)
+            found += page.tasks
+        return found
 
 
 def audited(store: Store) -> Store:

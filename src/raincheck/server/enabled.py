@@ -1,6 +1,6 @@
 """Tools that somebody else registered: a task runs them as the server itself would, through its own handler."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -35,8 +35,10 @@ class Enabled:
         Raises:
             ConfigurationError: they can't.
         """
-        if not pattern:
-            raise ConfigurationError("enable takes the name of a tool, or a pattern such as 'report_*'")
+        if not isinstance(pattern, str) or not pattern:  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+            raise ConfigurationError(
+                f"enable takes the name of a tool, or a pattern such as 'report_*', not {pattern!r}"
+            )
         if not may_match and not PATTERN.isdisjoint(pattern):
             raise ConfigurationError(
                 f"{pattern!r} is a pattern, and a low-level server does not say which tools it has: name each of them"
@@ -51,6 +53,11 @@ class Enabled:
     def names(self) -> list[str]:
         """The tools that are named one by one."""
         return [pattern for pattern, _ in self._said if PATTERN.isdisjoint(pattern)]
+
+    def without_any(self, names: Iterable[str]) -> list[str]:
+        """What was said of no tool of these."""
+        known = list(names)
+        return [pattern for pattern, _ in self._said if not any(fnmatchcase(name, pattern) for name in known)]
 
     def find(self, name: str) -> ServedSettings | None:
         """What was said of a tool."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import InvalidSignature
 from mcp.server.mcpserver.tools import Tool as SdkTool
-from mcp_types import CallToolRequestParams, InputRequiredResult
+from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from pydantic import ValidationError
 
 from raincheck.core.payload import Json
@@ -21,7 +22,7 @@ from raincheck.engine.context import TaskContext
 from raincheck.engine.finding import MADE_BY
 from raincheck.engine.sync_context import SyncTaskContext
 from raincheck.engine.tool_checks import check_body, context_parameters, is_coroutine_function
-from raincheck.errors import ConfigurationError, ToolError
+from raincheck.errors import ConfigurationError, InvalidValue, ToolError
 from raincheck.server.callers import acting_for
 from raincheck.server.results import as_json, describe_failure, keep_result, telling_errors
 from raincheck.server.rounds import play_rounds, resolve
@@ -31,6 +32,10 @@ AnyFunction = Callable[..., Any]
 
 CONTEXT = "raincheck_context"
 """The parameter of bodies that takes the context. A name of our own: the others are the tool's arguments."""
+
+
+REQUEST = "raincheck_request"
+"""The parameter by which the program's own calls of a tool tell in whose request they are made. Likewise."""
 
 
 class ServedFunction:
@@ -55,16 +60,17 @@ class ServedFunction:
         """Whether it takes what only the event loop has: the SDK's context, or what resolvers find out."""
         return self.sdk.context_kwarg is not None or bool(self.sdk.resolved_params)
 
-    def stand_in(self, call: Callable[..., Any]) -> AnyFunction:
+    def stand_in(self, call: Callable[..., Any], *extra: inspect.Parameter) -> AnyFunction:
         """A function that looks like this one without its task parameter, and does something else."""
+        signature = self.signature.replace(parameters=[*self.signature.parameters.values(), *extra])
 
         async def stand_in(**arguments: Any) -> Any:  # noqa: ANN401 - whatever is called
             return await call(**arguments)
 
         _look_like(stand_in, self.fn)
-        stand_in.__signature__ = self.signature  # type: ignore[attr-defined] # where `inspect` looks first
-        notes = {one.name: one.annotation for one in self.signature.parameters.values()}
-        notes["return"] = self.signature.return_annotation
+        stand_in.__signature__ = signature  # type: ignore[attr-defined] # where `inspect` looks first
+        notes = {one.name: one.annotation for one in signature.parameters.values()}
+        notes["return"] = signature.return_annotation
         stand_in.__annotations__ = {one: note for one, note in notes.items() if note is not inspect.Parameter.empty}
         return stand_in
 
@@ -100,7 +106,7 @@ class ServedFunction:
             task = raincheck_context
             with acting_for(task.caller, task.id, self.name), telling_errors():
                 result = self.fn(**self._read(arguments), **self._with_task(task))
-                return keep_result(self.sdk.fn_metadata.convert_result(result))
+                return keep_result(self._convert(result))
 
         return body
 
@@ -119,7 +125,14 @@ class ServedFunction:
         else:
             beside = SyncTaskContext.beside(task, asyncio.get_running_loop())
             result = await task.threads.call(partial(self.fn, **given, **self._with_task(beside)))
-        return self.sdk.fn_metadata.convert_result(result)
+        return self._convert(result)
+
+    def _convert(self, value: Any) -> CallToolResult | InputRequiredResult:  # noqa: ANN401 - whatever it returned
+        try:
+            return self.sdk.fn_metadata.convert_result(value)
+        except Exception as error:
+            # The work is done. Doing it again would not make it fit.
+            raise InvalidValue(f"tool {self.name!r} returned what does not fit its return type") from error
 
     def _read(self, arguments: Mapping[str, Json]) -> dict[str, Any]:
         try:
@@ -137,10 +150,18 @@ class ServedFunction:
             signature = inspect.signature(self.fn, eval_str=True)
         except (NameError, SyntaxError, TypeError, ValueError) as error:
             raise ConfigurationError(f"the signature of tool {self.name!r} can't be read: {error}") from error
-        if CONTEXT in signature.parameters:
-            raise ConfigurationError(f"tool {self.name!r}: {CONTEXT!r} is our own name: give the parameter another")
+        for ours in (CONTEXT, REQUEST):
+            if ours in signature.parameters:
+                raise ConfigurationError(f"tool {self.name!r}: {ours!r} is our own name: give the parameter another")
         kept = [one for one in signature.parameters.values() if one.name != self._task_name]
         return signature.replace(parameters=kept)
+
+
+def request_parameter(sdk: SdkTool) -> tuple[inspect.Parameter, ...]:
+    """What lets the SDK hand over its context to a function that does not ask for it."""
+    if sdk.context_kwarg is not None:
+        return ()
+    return (inspect.Parameter(REQUEST, inspect.Parameter.KEYWORD_ONLY, annotation=Context),)
 
 
 def make_body(fn: AnyFunction, name: str, *, structured_output: bool | None) -> AnyFunction:

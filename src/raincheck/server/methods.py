@@ -30,7 +30,7 @@ class TaskMethods:
             task_id = task_id_of(ctx)
             with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
-        return cast("dict[str, Any]", g2.get_result(view, poll_ms=self._running.shown(view)))
+            return cast("dict[str, Any]", g2.get_result(view, poll_ms=self._running.shown(view)))
 
     async def update(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Take answers to open questions. Those to questions that are not open are ignored, whatever they are."""

@@ -1,14 +1,16 @@
 """Questions of a task whose caller waits on a connection that takes requests, as before 2026: asked there and then."""
 
+from contextlib import suppress
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import CreateMessageRequest, ElicitRequest, ListRootsRequest, Result, ServerRequest
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from raincheck.core.content import View
 from raincheck.engine import Engine
+from raincheck.errors import IllegalTransition, InvalidValue
 from raincheck.server.sdk import AnyContext
 from raincheck.wire import g2
 
@@ -25,16 +27,19 @@ async def ask_directly(ctx: AnyContext, view: View, engine: Engine) -> None:
     """Ask the caller what the task asks, one after the other, and answer the task.
 
     Raises:
-        MCPError: the caller refuses to be asked.
+        MCPError, InvalidValue: the caller refuses to be asked, or answers with something else. The task is cancelled.
     """
     requests: dict[str, Any] = g2.detailed(view, poll_ms=1).get("inputRequests", {})  # type: ignore[assignment] # of a task that asks
     for key, request in requests.items():
         metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
         try:
             answer = await ctx.session.send_request(_REQUEST.validate_python(request), _AsItCame, metadata=metadata)
-        except MCPError:
-            # It would wait for an answer that nobody gives.
-            await engine.cancel(view.task.id, owner=view.task.owner, reason="its caller can't be asked")
+            told = answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "result_type"})
+            await engine.answer(view.task.id, {key: told}, owner=view.task.owner)
+        except (MCPError, InvalidValue, ValidationError) as error:
+            # It would wait for an answer that nobody gives any more.
+            with suppress(IllegalTransition):
+                await engine.cancel(view.task.id, owner=view.task.owner, reason="its caller can't be asked")
+            if isinstance(error, ValidationError):
+                raise InvalidValue(f"the answer to {key!r} is none") from error
             raise
-        told = answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "result_type"})
-        await engine.answer(view.task.id, {key: told}, owner=view.task.owner)

@@ -59,7 +59,7 @@ def as_protocol_error(error: RaincheckError) -> MCPError:
 
 def crashed(method: str, error: Exception) -> MCPError:
     """Something went wrong that should not have."""
-    logger.error("%s could not be served", method, exc_info=error)
+    logger.error("%s could not be served: %s", method, type(error).__name__, exc_info=error)
     return MCPError(codes.INTERNAL_ERROR, "Internal server error")
 
 

@@ -1,6 +1,8 @@
 """The store and the engine of a server, while it runs: opened with it, and closed with it."""
 
 import asyncio
+import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -14,16 +16,21 @@ from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.engine import Engine, Settings, Toolbox
+from raincheck.engine.timing import see_through
+from raincheck.engine.tool_checks import check_kind
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.opening import open_store
 from raincheck.server import audit
 from raincheck.server.owners import KEY_NAME, OwnerFunction, owner_of
 from raincheck.server.pace import Pace
 from raincheck.server.refusals import as_protocol_error, crashed
+from raincheck.server.results import error_result
 from raincheck.server.sdk import AnyContext
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 from raincheck.wire import codes, g2
+
+logger = logging.getLogger(__name__)
 
 NOT_RUNNING = "the tasks of this server do not run: they start when the server does, with its lifespan"
 
@@ -79,6 +86,8 @@ class Running:
             theirs = None if self.options.owner is None else self.options.owner(ctx)
             if isinstance(theirs, Awaitable):
                 theirs = await theirs
+            if theirs is not None:
+                check_kind("what the server's `owner` function returns", theirs, Owner)
             return owner_of(ctx, self._key) if theirs is None else theirs
         except MCPError:
             raise
@@ -105,6 +114,9 @@ class Running:
         match shown["status"]:
             case "completed":
                 return shown["result"]
+            case "failed" if shown["error"]["code"] == codes.INTERNAL_ERROR:
+                # As the SDK tells of a crash, so that the model reads of it.
+                return error_result(shown["error"]["message"]).model_dump(by_alias=True, exclude_none=True)
             case "failed":
                 error = shown["error"]
                 raise MCPError(error["code"], error["message"], error.get("data"))
@@ -123,8 +135,7 @@ class Running:
             yield
         finally:
             # Not to be given up half-way: a store that stays open keeps its file, and its leases.
-            leaving = asyncio.ensure_future(self._leave())
-            await asyncio.shield(leaving)
+            await see_through(self._leave())
 
     async def _leave(self) -> None:
         async with self._changing():
@@ -138,6 +149,8 @@ class Running:
             store = await stack.enter_async_context(open_store(options.store))
             self._key = await store.secret(KEY_NAME)
             await self._recall(store)
+            await self._tell_of_strangers(store)
+            logger.info("the tasks of %r are kept in %s", options.namespace, store)
             engine = Engine(
                 audit.audited(store),
                 self._toolbox,
@@ -167,6 +180,20 @@ class Running:
                 raise ConfigurationError("the tasks of this server run in another event loop already")
             self._loop, self._lock = loop, asyncio.Lock()
         return self._lock
+
+    async def _tell_of_strangers(self, store: Store) -> None:
+        """Say which tasks wait for a tool that is not here: it may have got another name, or another version."""
+        query = TaskQuery(Scope.within(self.options.namespace), phases=frozenset({Phase.QUEUED, Phase.PARKED}))
+        page = await store.list_tasks(query, now=self.options.clock.now(), limit=PAGE_LIMIT)
+        strange = Counter(task.tool for task in page.tasks if self._toolbox.find(task.tool) is None)
+        for tool, count in strange.items():
+            logger.warning(
+                "%d waiting tasks need tool %r in version %r, which this server does not have: give the tool that name "
+                "and version, or let a newer version say that it `continues` that one",
+                count,
+                tool.name,
+                tool.version,
+            )
 
     async def _recall(self, store: Store) -> None:
         """Learn from the latest tasks how long theirs take."""

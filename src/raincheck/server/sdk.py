@@ -1,7 +1,7 @@
 """What we need of the SDK and what it has no public name for, in one place.
 
-Each of these is checked when tasks are attached, so that an SDK that has moved them is noticed there, with a message
-that says so, and not at the first call.
+Each of these is looked for when tasks are attached, so that an SDK that has moved them is noticed there, with a message
+that says so, and not at the first call. How it composes calls, which is told by where the result is from, is tested.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,9 @@ from typing import Any, TypeAlias, cast
 from mcp.server.context import ServerRequestContext
 from mcp.server.extension import Extension, RequestHandler, compose_tool_call_handler
 from mcp.server.lowlevel import Server
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.tools import Tool as SdkTool
+from mcp.server.session import ServerSession
 from mcp.server.subscriptions import SubscriptionBus
 
 from raincheck.errors import ConfigurationError
@@ -37,6 +38,7 @@ def lowlevel_of(server: AnyServer) -> Server[Any]:
             f"tasks are attached to an MCPServer or a low-level Server of the `mcp` SDK 2.x, not to {server!r}"
         )
     missing = [name for name in PRIVATE if not hasattr(server, name)]
+    missing += [name for name in ("_notify",) if not hasattr(ServerSession, name)]
     if missing:
         raise ConfigurationError(
             f"this version of the `mcp` SDK has no MCPServer.{missing[0]}: use another with raincheck"
@@ -61,6 +63,11 @@ def tool_of(server: MCPServer[Any] | None, name: str) -> SdkTool | None:
     """A tool of the server as the SDK keeps it: how to read its arguments, and what to find out for it first."""
     manager = getattr(server, "_tool_manager", None)
     return cast("SdkTool | None", manager.get_tool(name)) if manager is not None else None
+
+
+def request_of(context: Context[Any, Any]) -> AnyContext | None:
+    """The request that a context belongs to, if it belongs to one."""
+    return cast("AnyContext | None", getattr(context, "_request_context", None))
 
 
 def bus_of(server: MCPServer[Any]) -> SubscriptionBus | None:

@@ -1,23 +1,29 @@
 """The tools whose calls become tasks, and how each of them is called."""
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp_types import ToolAnnotations
+from pydantic import ValidationError
 
+from raincheck.core.payload import Json
 from raincheck.core.retry import DEFAULT_RETRY, OnInterrupt, RetryPolicy
 from raincheck.engine import Toolbox
 from raincheck.engine.tools import TaskTool, make_tool
-from raincheck.errors import ConfigurationError
+from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.server.enabled import CallHandler, Enabled, handler_body
 from raincheck.server.functions import ServedFunction
 from raincheck.server.policy import ServedSettings, TaskPolicy
 from raincheck.server.results import value_of
 from raincheck.server.sdk import tool_of
 from raincheck.server.workplace import Workplace
+
+logger = logging.getLogger(__name__)
 
 POLICY = frozenset(TaskPolicy.__dataclass_fields__)
 
@@ -61,6 +67,9 @@ class ServedTools:
             raise ConfigurationError(
                 f"the server has a tool {function.name!r} already: give one of the two another name"
             )
+        key = settings.get("idempotency")
+        if isinstance(key, str) and key not in function.sdk.parameters.get("properties", {}):
+            raise ConfigurationError(f"tool {function.name!r}: idempotency names an argument, and it has no {key!r}")
         return self._keep(function.name, function.body(settings.get("isolation")), function.sdk, settings)
 
     def find(self, name: str) -> ServedTool | None:
@@ -74,6 +83,9 @@ class ServedTools:
         settings = self.enabled.find(name)
         if settings is None or self.handler is None:
             return None
+        if "retry" not in settings:
+            # Whoever wrote it did not think of its being called again: its errors are its answer, as they always were.
+            settings = cast("ServedSettings", {"retry_on": (), **settings})
         body = handler_body(name, self.handler, self._workplace)
         tool = self._keep(name, body, current, settings, is_new=known is None)
         self._listed[name] = current
@@ -85,8 +97,9 @@ class ServedTools:
 
     def find_all(self, names: Iterable[str]) -> None:
         """Have these ready to run, if they are to: tasks of theirs may be waiting."""
-        for name in (*names, *self.enabled.names):
-            self.find(name)
+        found = [name for name in dict.fromkeys((*names, *self.enabled.names)) if self.find(name) is not None]
+        for pattern in self.enabled.without_any(found):
+            logger.warning("no tool is called %r, so nothing is enabled by that yet", pattern)
 
     def _keep(
         self,
@@ -99,13 +112,27 @@ class ServedTools:
     ) -> ServedTool:
         policy, rest = check_settings(name, settings)
         rest.setdefault("retry", retry_of(None if sdk is None else sdk.annotations))
-        tool = ServedTool(replace(make_tool(body, name, **rest), value_of=value_of), policy, sdk)
+        made = replace(make_tool(body, name, **rest), accepts=partial(check_arguments, name, sdk), value_of=value_of)
+        tool = ServedTool(made, policy, sdk)
         if is_new:
             self._toolbox.add(tool.task_tool)
         else:
             self._toolbox.replace(tool.task_tool)
         self._by_name[name] = tool
         return tool
+
+
+def check_arguments(name: str, sdk: SdkTool | None, arguments: Mapping[str, Json]) -> None:
+    """Refuse arguments that don't fit the tool's schema.
+
+    Raises:
+        InvalidValue: it says which.
+    """
+    try:
+        if sdk is not None:
+            sdk.fn_metadata.validate_arguments(dict(arguments))
+    except ValidationError as error:
+        raise InvalidValue(f"the arguments do not fit tool {name!r}: {error}") from error
 
 
 def retry_of(annotations: ToolAnnotations | None) -> RetryPolicy:
@@ -121,15 +148,19 @@ def check_settings(name: str | None, settings: ServedSettings) -> tuple[TaskPoli
     Raises:
         ConfigurationError: there is no such setting, or it can't be set to that.
     """
+    which = "a tool" if name is None else f"tool {name!r}"
     known = ServedSettings.__annotations__.keys()
     unknown = [name for name in settings if name not in known]
     if unknown:
-        which = "a tool" if name is None else f"tool {name!r}"
         raise ConfigurationError(f"{which} has no setting {unknown[0]!r}: there are {', '.join(sorted(known))}")
-    policy = TaskPolicy(**{key: value for key, value in settings.items() if key in POLICY})  # type: ignore[arg-type] # its own fields
+    try:
+        policy = TaskPolicy(**{key: value for key, value in settings.items() if key in POLICY})  # type: ignore[arg-type] # its own fields
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{which}: {error}") from error
     rest = {key: value for key, value in settings.items() if key not in POLICY}
-    # Where a body takes a process of its own, that is looked at with the body.
-    make_tool(_any_body, name or "a tool", **{key: value for key, value in rest.items() if key != "isolation"})  # type: ignore[arg-type] # likewise
+    if name is not None:
+        # Where a body takes a process of its own, that is looked at with the body.
+        make_tool(_any_body, name, **{key: value for key, value in rest.items() if key != "isolation"})  # type: ignore[arg-type] # likewise
     return policy, rest
 
 

@@ -6,7 +6,7 @@ rounds: the answer is that input is required, with the task's id as the state th
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any, cast
 
@@ -19,7 +19,6 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
 from raincheck.engine.timing import first_of
-from raincheck.errors import StoreError
 from raincheck.server.callers import describe_caller
 from raincheck.server.refusals import missing_capability, refusing
 from raincheck.server.requests import is_modern, knows_tasks
@@ -28,6 +27,7 @@ from raincheck.server.rounds import resolve
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
 from raincheck.server.served import ServedTool, ServedTools
+from raincheck.server.strangers import Strangers
 from raincheck.server.waiting import Waiting, is_next_round
 from raincheck.server.workplace import Workplace
 from raincheck.wire import codes, g2
@@ -44,6 +44,7 @@ class ToolCalls:
         self._tools = tools
         self._workplace = workplace
         self._waiting = Waiting(running)
+        self._strangers = Strangers(running.options.clock, running.options.settings.quota)
 
     async def __call__(self, ctx: AnyContext, params: CallToolRequestParams) -> HandlerResult:
         tool = self._tools.find(params.name)
@@ -68,14 +69,17 @@ class ToolCalls:
             return refused
         sees_it = knows_tasks(ctx) and tool.policy.task != "forbidden"
         task = await self._create(ctx, tool, params, owner, sees_it=sees_it)
-        return await (self._hand_out(task, tool) if sees_it else self._waiting.wait(ctx, task, tool))
+        return await (self._hand_out(task, tool) if sees_it else self._waiting.wait(ctx, task))
 
     def _check_tier(self, ctx: AnyContext, tool: ServedTool) -> None:
         if tool.policy.task != "required" or knows_tasks(ctx):
             return
         if is_modern(ctx):
             raise missing_capability()
-        raise MCPError(codes.METHOD_NOT_FOUND, f"tool {tool.name!r} runs only as a task, which this version has not")
+        raise MCPError(
+            codes.METHOD_NOT_FOUND,
+            f"tool {tool.name!r} runs only as a task, which callers of {ctx.protocol_version} can't take",
+        )
 
     async def _prepare(self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams) -> HandlerResult:
         """What to answer instead of making a task: that the arguments are wrong, or that input is required first."""
@@ -102,6 +106,7 @@ class ToolCalls:
         dumped = params.model_dump(
             by_alias=True, mode="json", exclude_none=True, include={"input_responses", "request_state"}
         )
+        self._strangers.admit(owner)
         return await self._running.engine.submit(
             tool.name,
             arguments,
@@ -118,12 +123,15 @@ class ToolCalls:
             views: list[View] = []
 
             async def see() -> None:
-                with suppress(StoreError):
-                    views.append(await engine.wait(task.id, owner=task.owner, until=lambda one: bool(one.open_inputs)))
+                async with aclosing(engine.follow(task.id, owner=task.owner)) as seen:
+                    async for view in seen:
+                        views.append(view)
+                        if view.inputs:
+                            return
 
             await first_of(see(), clock.sleep(tool.policy.inline_for))
-            view = views[0] if views else await engine.view(task.id, owner=task.owner)
-            if view.task.is_terminal:
-                return view
-            task = view.task
+            # Whatever became of it meanwhile, it exists: its caller gets it as it was seen last.
+            if views and views[-1].task.is_terminal:
+                return views[-1]
+            task = views[-1].task if views else task
         return cast("dict[str, Any]", g2.create_result(task, poll_ms=self._running.pace.interval_ms(task)))

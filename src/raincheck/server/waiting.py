@@ -44,16 +44,17 @@ class Waiting:
         self._running = running
         self._jobs: set[asyncio.Future[Task]] = set()
 
-    async def wait(self, ctx: AnyContext, task: Task, tool: ServedTool) -> HandlerResult | View:
+    async def wait(self, ctx: AnyContext, task: Task) -> HandlerResult | View:
         """The end of the task, or what it asks first.
 
-        If the caller leaves, the task goes on, unless nobody could ever get at it.
+        If the caller leaves, nobody will ever get at the task, and it is cancelled; unless it has a key by which the
+        same call, made again, finds it.
         """
         engine = self._running.engine
         try:
             return await self._follow(ctx, task, engine)
         except asyncio.CancelledError:
-            if tool.policy.task == "forbidden":
+            if task.idempotency_key is None:
                 self._give_up(task, engine)
             raise
 
@@ -74,7 +75,7 @@ class Waiting:
         # It may have ended since, or this round may come a second time: then its end is the answer.
         with suppress(IllegalTransition):
             await self._running.engine.answer(task_id, answers, owner=owner)
-        return await self.wait(ctx, view.task, tool)
+        return await self.wait(ctx, view.task)
 
     async def _follow(self, ctx: AnyContext, task: Task, engine: Engine) -> HandlerResult | View:
         reported = -1.0

@@ -28,6 +28,7 @@ from pydantic import BaseModel
 
 from raincheck.core.content import InputKind
 from raincheck.core.payload import Json
+from raincheck.core.records import shorten_id
 from raincheck.engine.context import TaskContext
 from raincheck.server.callers import answers_of, capabilities_of
 from raincheck.server.sdk import AnyContext, bus_of
@@ -67,7 +68,7 @@ class TaskSession(ServerSession):
         return LATEST_MODERN_VERSION
 
     def check_client_capability(self, capability: ClientCapabilities) -> bool:
-        return set(_declared(capability)) <= set(_declared(self.client_capabilities))
+        return _covers(_declared(self.client_capabilities), _declared(capability))
 
     async def send_request(
         self,
@@ -84,10 +85,10 @@ class TaskSession(ServerSession):
         await self._task.progress(progress, total, message)
 
     async def _notify(self, notification: ServerNotification, *, request_scoped: bool) -> None:  # noqa: ARG002 - likewise
-        logger.debug("task %s: %s was not sent: nobody is connected", self._task.id, notification.method)
+        logger.debug("task %s: %s was not sent: nobody is connected", shorten_id(self._task.id), notification.method)
 
     async def send_log_message(self, level: str, data: Any, *_: object, **__: object) -> None:  # noqa: ANN401 - any JSON
-        logger.debug("task %s said (%s): %s", self._task.id, level, data)
+        logger.debug("task %s said (%s): %s", shorten_id(self._task.id), level, data)
 
 
 async def ask(task: TaskContext, request: ServerRequest, name: str | None = None) -> Json:
@@ -104,6 +105,13 @@ async def ask(task: TaskContext, request: ServerRequest, name: str | None = None
     return await task.ask(kind, cast("Json", body), name=name or usual_name)
 
 
+def _covers(has: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(
+        name in has and (not isinstance(value, Mapping) or _covers(has[name], cast("Mapping[str, Any]", value)))
+        for name, value in wanted.items()
+    )
+
+
 def _declared(capabilities: ClientCapabilities) -> Mapping[str, Any]:
     return capabilities.model_dump(exclude_none=True)
 
@@ -113,8 +121,8 @@ class Workplace:
 
     def __init__(self, server: MCPServer[Any] | None) -> None:
         self.server = server
-        self.states: list[Any] = []
-        """What the server's own lifespan gave, for each time it was entered and not left yet."""
+        self.states: dict[object, Any] = {}
+        """What the server's own lifespan gave, for each time it was entered and not left yet. Bodies see the latest."""
 
     def first_round(self, task: TaskContext, name: str, arguments: Mapping[str, Json]) -> CallToolRequestParams:
         """The call as it was when its task began: with what was answered before."""
@@ -125,7 +133,7 @@ class Workplace:
         """For the handlers of a low-level server."""
         return ServerRequestContext(
             session=TaskSession(task),
-            lifespan_context=self.states[-1] if self.states else {},
+            lifespan_context=next(reversed(self.states.values()), dict[str, Any]()),
             protocol_version=LATEST_MODERN_VERSION,
             method="tools/call",
             params=params.model_dump(by_alias=True, mode="json", exclude_none=True),
