@@ -4,16 +4,16 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from raincheck.core.content import InputKind
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, decode, encode
 from raincheck.engine.desk import Desk, Facts
-from raincheck.engine.fingerprint import fingerprint
+from raincheck.engine.fingerprint import check_step, fingerprint
 from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
 from raincheck.engine.threads import StepThreads
-from raincheck.errors import InvalidValue
+from raincheck.errors import ConfigurationError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +75,10 @@ class TaskIdentity:
     def __init__(self, facts: Facts, is_stopped: Callable[[], bool]) -> None:
         self._facts = facts
         self._is_stopped = is_stopped
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> NoReturn:
+        raise ConfigurationError(f"a {cls.__name__} is no argument: make the function a tool with `@tasks.tool`")
 
     @property
     def id(self) -> str:
@@ -209,17 +213,3 @@ class TaskContext(TaskIdentity):
             return await fn(*args, **kwargs)
         result: Any = await self.threads.call(partial(fn, *args, **kwargs))
         return await result if inspect.isawaitable(result) else result
-
-
-def check_step(name: str, fn: object, *, may_await: bool) -> None:
-    """Refuse what can't be called as a step.
-
-    Raises:
-        InvalidValue: it says what to do.
-    """
-    if not callable(fn):
-        if inspect.iscoroutine(fn):
-            fn.close()
-        raise InvalidValue(f"step {name!r} takes a function and its arguments, as in step({name!r}, load, year)")
-    if not may_await and inspect.iscoroutinefunction(fn):
-        raise InvalidValue(f"step {name!r} is a coroutine, and its tool a plain function: make one of them the other")

@@ -1,8 +1,11 @@
-"""What tells the arguments of a checkpoint from others, without keeping them."""
+"""What can be a step, and what tells its arguments from others without keeping them."""
 
 import hashlib
+import inspect
 import json
 from typing import Any, cast
+
+from raincheck.errors import InvalidValue
 
 
 def fingerprint(kind: str, *parts: object) -> str:
@@ -26,3 +29,17 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - anything that can be an argu
     if isinstance(value, list | tuple):
         return [_plain(one) for one in cast("list[Any]", value)]
     return f"<{type(value).__qualname__}>"
+
+
+def check_step(name: str, fn: object, *, may_await: bool) -> None:
+    """Refuse what can't be called as a step.
+
+    Raises:
+        InvalidValue: it says what to do.
+    """
+    if not callable(fn):
+        if inspect.iscoroutine(fn):
+            fn.close()
+        raise InvalidValue(f"step {name!r} takes a function and its arguments, as in step({name!r}, load, year)")
+    if not may_await and inspect.iscoroutinefunction(fn):
+        raise InvalidValue(f"step {name!r} is a coroutine, and its tool a plain function: make one of them the other")

@@ -7,9 +7,9 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from raincheck.core.content import InputKind
 from raincheck.core.payload import Json, decode, encode
-from raincheck.engine.context import StoredValues, TaskContext, TaskIdentity, check_step
+from raincheck.engine.context import StoredValues, TaskContext, TaskIdentity
 from raincheck.engine.desk import Desk, Facts
-from raincheck.engine.fingerprint import fingerprint
+from raincheck.engine.fingerprint import check_step, fingerprint
 from raincheck.engine.reply import Reply, read_reply, result_of, schema_of
 from raincheck.engine.timing import runs_in
 from raincheck.errors import InvalidValue

@@ -114,7 +114,7 @@ class Running:
         match shown["status"]:
             case "completed":
                 return shown["result"]
-            case "failed" if shown["error"]["code"] == codes.INTERNAL_ERROR:
+            case "failed" if not g2.chose_its_error(view):
                 # As the SDK tells of a crash, so that the model reads of it.
                 return error_result(shown["error"]["message"]).model_dump(by_alias=True, exclude_none=True)
             case "failed":

@@ -66,6 +66,11 @@ def detailed(view: View, *, poll_ms: int) -> shapes.DetailedTask:
             assert_never(task.status)
 
 
+def chose_its_error(view: View) -> bool:
+    """Whether the error of a failed task is one that its body chose, in the protocol's own words."""
+    return _object(_outcome(view)).get("kind") == "protocol"
+
+
 def get_result(view: View, *, poll_ms: int) -> shapes.GetTaskResult:
     """The answer to `tasks/get`."""
     # Each of the five kinds of the one is a kind of the other with this field, which no type checker sees.
