@@ -146,19 +146,16 @@ async def notify_cancelled(caller: Caller, request_id: object) -> None:
 
 
 @ON_BOTH_WIRES
-@pytest.mark.requirement("cancel-not-by-notification")
-async def test_a_caller_that_leaves_within_the_window_leaves_the_task_to_go_on(way: str) -> None:
+async def test_a_caller_that_leaves_within_the_window_has_no_task_and_its_work_is_stopped(way: str) -> None:
     shop = Shop()
     gate = add_gated(shop, inline_for=30)
     async with shop.open_by(way) as caller:
         call = asyncio.create_task(caller.call("gated"))
         await gate.begun.wait()
         await leave(call)
-        await caller.request("tools/list")
-        gate.open.set()
         ended = await shop.tasks.engine.wait(gate.task_ids[0], owner=owner_over(way))
-        assert ended.task.phase is Phase.COMPLETED
-        assert not gate.stopped.is_set()
+        assert ended.task.phase is Phase.CANCELLED
+        await gate.stopped.wait()
 
 
 @ON_BOTH_WIRES

@@ -69,7 +69,10 @@ class ToolCalls:
             return refused
         sees_it = knows_tasks(ctx) and tool.policy.task != "forbidden"
         task = await self._create(ctx, tool, params, owner, sees_it=sees_it)
-        return await (self._hand_out(task, tool) if sees_it else self._waiting.wait(ctx, task))
+        if not sees_it:
+            return await self._waiting.wait(ctx, task)
+        with self._waiting.while_wanted(task):
+            return await self._hand_out(task, tool)
 
     def _check_tier(self, ctx: AnyContext, tool: ServedTool) -> None:
         if tool.policy.task != "required" or knows_tasks(ctx):

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, cast
 
 from mcp.server.context import HandlerResult
@@ -44,19 +44,25 @@ class Waiting:
         self._running = running
         self._jobs: set[asyncio.Future[Task]] = set()
 
-    async def wait(self, ctx: AnyContext, task: Task) -> HandlerResult | View:
-        """The end of the task, or what it asks first.
+    @contextmanager
+    def while_wanted(self, task: Task) -> Generator[None]:
+        """For as long as the caller waits for the answer to its call.
 
-        If the caller leaves, nobody will ever get at the task, and it is cancelled; unless it has a key by which the
-        same call, made again, finds it.
+        If it leaves before, nobody will ever get at the task, and it is cancelled; unless it has a key by which the same
+        call, made again, finds it.
         """
         engine = self._running.engine
         try:
-            return await self._follow(ctx, task, engine)
+            yield
         except asyncio.CancelledError:
             if task.idempotency_key is None:
                 self._give_up(task, engine)
             raise
+
+    async def wait(self, ctx: AnyContext, task: Task) -> HandlerResult | View:
+        """The end of the task, or what it asks first."""
+        with self.while_wanted(task):
+            return await self._follow(ctx, task, self._running.engine)
 
     async def go_on(
         self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams, owner: Owner
