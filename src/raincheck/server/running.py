@@ -126,16 +126,24 @@ class Running:
     @asynccontextmanager
     async def entered(self, prepare: Callable[[], object]) -> AsyncGenerator[None]:
         """Be there while this is entered, by however many. `prepare` is called before anything starts."""
+        # Neither is to be given up half-way: a store that stays open keeps its file, and its leases.
+        try:
+            await see_through(self._enter(prepare))
+        except asyncio.CancelledError:
+            # It has started, and is not wanted any more.
+            await see_through(self._leave())
+            raise
+        try:
+            yield
+        finally:
+            await see_through(self._leave())
+
+    async def _enter(self, prepare: Callable[[], object]) -> None:
         async with self._changing():
             if not self._users:
                 prepare()
                 await self._start()
             self._users += 1
-        try:
-            yield
-        finally:
-            # Not to be given up half-way: a store that stays open keeps its file, and its leases.
-            await see_through(self._leave())
 
     async def _leave(self) -> None:
         async with self._changing():

@@ -48,8 +48,8 @@ class Waiting:
     def while_wanted(self, task: Task) -> Generator[None]:
         """For as long as the caller waits for the answer to its call.
 
-        If it leaves before, nobody will ever get at the task, and it is cancelled; unless it has a key by which the same
-        call, made again, finds it.
+        If it leaves before, nobody will ever get at the task, and it is cancelled; unless it has a key by which the
+        same call, made again, finds it.
         """
         engine = self._running.engine
         try:
