@@ -175,7 +175,7 @@ PITFALLS = {
         "test_a_caller_that_stops_reading_holds_up_nobody",
     ],
     "a caller that disconnects while it waits": [
-        "test_a_plain_caller_that_leaves_leaves_the_task_to_go_on",
+        "test_the_work_for_a_caller_that_leaves_and_has_no_way_back_is_stopped",
         "test_the_hidden_task_of_a_caller_that_leaves_is_cancelled",
         "test_a_caller_that_stops_listening_does_not_cancel_the_task",
     ],

@@ -85,6 +85,7 @@ class Machinery:
         await asyncio.gather(*ending, return_exceptions=True)
         await self._keeper.stop()
         self._listening.close()
+        self._wakeups.wake_all()
 
     async def _listen(self) -> None:
         with self._means.store.listen() as feed:

@@ -77,7 +77,9 @@ class Offspring:
         one = self._successor
         if one is None:
             return ()
-        return (self._create(one.tool, {**one.arguments, one.result_as: result}, task_id=one.task_id),)
+        arguments = {**one.arguments, one.result_as: result}
+        # Not looked at as a whole: a result that does not fit is the next one's trouble, not a reason to lose this.
+        return (self._create(one.tool, arguments, task_id=one.task_id, is_complete=False),)
 
     async def outcome(self, child_id: str) -> Ended | None:
         """How a child ended; None while it lives.

@@ -3,13 +3,8 @@
 import asyncio
 from collections.abc import Awaitable
 from datetime import timedelta
-from typing import TypeVar
-
-import anyio
 
 from raincheck.core.retry import RetryPolicy
-
-T = TypeVar("T")
 
 PAUSES = RetryPolicy(first=timedelta(milliseconds=200), most=timedelta(seconds=5), jitter=0.0)
 """The waits between tries at a store that is away: they grow, and stay bounded however long that takes."""
@@ -23,22 +18,6 @@ async def first_of(*events: Awaitable[object]) -> None:
     finally:
         for job in jobs:
             job.cancel()
-
-
-async def see_through(work: Awaitable[T]) -> T:
-    """Wait for something to its end, however often whoever waits is cancelled meanwhile, and be cancelled then."""
-    job = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    # Scopes of anyio would cancel again at every turn of the loop.
-    with anyio.CancelScope(shield=True):
-        while not job.done():
-            try:
-                await asyncio.shield(job)
-            except asyncio.CancelledError as error:
-                cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return job.result()
 
 
 def pause_after(tries: int) -> float:

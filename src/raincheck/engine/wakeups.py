@@ -61,6 +61,12 @@ class Wakeups:
                 if not waiting:
                     self._waiting.pop(task_id, None)
 
+    def wake_all(self) -> None:
+        """Tell everybody: what they hear of has ended."""
+        for task_id, waiting in self._waiting.items():
+            for woken in waiting:
+                woken.tell(task_id)
+
     async def run(self, feed: Feed) -> None:
         """Pass on hints until the store is closed."""
         async for hint in feed:

@@ -29,11 +29,11 @@ class Enabled:
     def __init__(self) -> None:
         self._said: list[tuple[str, ServedSettings]] = []
 
-    def add(self, pattern: str, settings: ServedSettings, *, may_match: bool) -> None:
-        """Let the tools of this name, or that match this pattern (`report_*`), run as tasks.
+    def check(self, pattern: str, settings: ServedSettings, *, may_match: bool) -> None:
+        """Refuse what can't be the name of tools, or a pattern of theirs such as `report_*`.
 
         Raises:
-            ConfigurationError: they can't.
+            ConfigurationError: it says why.
         """
         if not isinstance(pattern, str) or not pattern:  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
             raise ConfigurationError(
@@ -47,6 +47,9 @@ class Enabled:
             raise ConfigurationError(
                 f"tools that somebody else registered run in the server's own process, so {pattern!r} can't be isolated"
             )
+
+    def add(self, pattern: str, settings: ServedSettings) -> None:
+        """Let the tools of this name, or that match this pattern, run as tasks."""
         self._said.append((pattern, settings))
 
     @property

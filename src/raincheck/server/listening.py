@@ -6,10 +6,11 @@ tasks to what that acknowledges. It can go when the SDK lets extensions add kind
 """
 
 import asyncio
+import hashlib
+import json
 import logging
-from collections import Counter
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from typing import Any, Literal, cast
 
@@ -25,12 +26,13 @@ from mcp_types import (
 )
 
 from raincheck.core.owner import Owner
-from raincheck.engine.timing import see_through
-from raincheck.errors import TaskNotFound
-from raincheck.server.refusals import invalid_params, missing_capability, over_limit, refusing
+from raincheck.errors import StoreUnavailable, TaskNotFound
+from raincheck.server.places import Places
+from raincheck.server.refusals import invalid_params, missing_capability, refusing
 from raincheck.server.requests import is_modern, knows_tasks
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
+from raincheck.server.shielding import see_through
 from raincheck.wire import g2
 
 logger = logging.getLogger(__name__)
@@ -38,13 +40,7 @@ logger = logging.getLogger(__name__)
 METHOD = "subscriptions/listen"
 
 MOST_TASKS = 1_000
-"""How many tasks one stream may be for, and all streams of one owner together."""
-
-MOST_STREAMS = 1_000
-"""How many streams one process serves at once."""
-
-MOST_FOLLOWED = 10_000
-"""How many tasks they may be for, together."""
+"""How many tasks one stream may be for."""
 
 UNSEEN = ("lastUpdatedAt", "pollIntervalMs")
 """What alone is no news."""
@@ -55,36 +51,6 @@ class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks
 
     method: Literal["notifications/tasks"] = "notifications/tasks"
     params: dict[str, Any]
-
-
-class Places:
-    """How many streams there are, and for how many tasks. Taken before anything is looked for."""
-
-    def __init__(self) -> None:
-        self._streams = 0
-        self._followed: Counter[str] = Counter()
-        """By owners."""
-
-    @contextmanager
-    def taken(self, owner: Owner, tasks: int) -> Generator[None]:
-        """Hold a place for a stream.
-
-        Raises:
-            MCPError: there is none.
-        """
-        # Those who can't be told apart share what there is for all.
-        most = MOST_TASKS if owner.may_list else MOST_FOLLOWED
-        if self._streams >= MOST_STREAMS:
-            raise over_limit("too many streams are open: try again later, or poll", "streams", MOST_STREAMS, None)
-        if self._followed[owner.key] + tasks > most or self._followed.total() + tasks > MOST_FOLLOWED:
-            raise over_limit("too many tasks are listened to: try again later, or poll", "followed tasks", most, None)
-        self._streams += 1
-        self._followed[owner.key] += tasks
-        try:
-            yield
-        finally:
-            self._streams -= 1
-            self._followed -= Counter({owner.key: tasks})
 
 
 class Listening:
@@ -104,8 +70,9 @@ class Listening:
                 if not knows_tasks(ctx):
                     raise missing_capability()
                 task_ids = _check_ids(wanted["taskIds"])
-                stack.enter_context(self._places.taken(owner, len(task_ids)))
+                place = stack.enter_context(self._places.taken(owner, len(task_ids)))
                 agreed = await self._agree_on(task_ids, owner)
+                place.shrink(len(agreed))
             others = {kind: value for kind, value in wanted.items() if kind != "taskIds" and value}
             return await self._serve(_Stream(ctx, ctx.request_id, owner, agreed), call_next if others else None)
 
@@ -136,18 +103,20 @@ class Listening:
     async def _push(self, stream: "_Stream") -> None:
         """Send each task as it is, and again after each change that can be seen, until all have ended."""
         await stream.acknowledged.wait()
-        said: dict[str, dict[str, Any]] = {}
+        said: dict[str, bytes] = {}
         try:
             async with aclosing(self._running.engine.follow_all(stream.task_ids, owner=stream.owner)) as views:
                 async for view in views:
                     shown = cast("dict[str, Any]", g2.detailed(view, poll_ms=self._running.pace.interval_ms(view.task)))
-                    news = {name: value for name, value in shown.items() if name not in UNSEEN}
+                    news = _digest({name: value for name, value in shown.items() if name not in UNSEEN})
                     if news != said.get(view.task.id):
                         said[view.task.id] = news
                         self._running.shown(view)
                         await stream.send({**shown, "_meta": stream.meta})
                     if view.task.is_terminal:
                         del said[view.task.id]
+        except StoreUnavailable:
+            logger.info("a stream of tasks ends: the engine has stopped")
         except Exception:
             # Streams promise nothing: their callers poll, and listen again.
             logger.exception("a stream of tasks ended early")
@@ -195,6 +164,11 @@ class _AcknowledgingSession:
             await self._stream.acknowledge(notification.params.notifications)
         else:
             await self._stream.ctx.session.send_notification(notification, related_request_id)
+
+
+def _digest(news: dict[str, Any]) -> bytes:
+    """What was said last is compared, not kept: it may be large."""
+    return hashlib.sha256(json.dumps(news, sort_keys=True).encode()).digest()
 
 
 def _filter_of(ctx: AnyContext) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """Questions of a task whose caller waits on a connection that takes requests, as before 2026: asked there and then."""
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -9,8 +10,10 @@ from mcp_types import CreateMessageRequest, ElicitRequest, ListRootsRequest, Res
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from raincheck.core.content import View
+from raincheck.core.records import Task
 from raincheck.engine import Engine
-from raincheck.errors import IllegalTransition, InvalidValue
+from raincheck.engine.timing import pause_after
+from raincheck.errors import IllegalTransition, InvalidValue, StoreUnavailable
 from raincheck.server.sdk import AnyContext
 from raincheck.wire import g2
 
@@ -35,7 +38,7 @@ async def ask_directly(ctx: AnyContext, view: View, engine: Engine) -> None:
         try:
             answer = await ctx.session.send_request(_REQUEST.validate_python(request), _AsItCame, metadata=metadata)
             told = answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "result_type"})
-            await engine.answer(view.task.id, {key: told}, owner=view.task.owner)
+            await _answer(view.task, key, told, engine)
         except (MCPError, InvalidValue, ValidationError) as error:
             # It would wait for an answer that nobody gives any more.
             with suppress(IllegalTransition):
@@ -43,3 +46,18 @@ async def ask_directly(ctx: AnyContext, view: View, engine: Engine) -> None:
             if isinstance(error, ValidationError):
                 raise InvalidValue(f"the answer to {key!r} is none") from error
             raise
+
+
+async def _answer(task: Task, key: str, told: dict[str, Any], engine: Engine) -> None:
+    """Somebody took the trouble to answer, so a store that is away for a while is waited for."""
+    tries = 0
+    while True:
+        try:
+            # It may have ended meanwhile: then nobody needs the answer.
+            with suppress(IllegalTransition):
+                await engine.answer(task.id, {key: told}, owner=task.owner)
+        except StoreUnavailable:
+            tries += 1
+            await asyncio.sleep(pause_after(tries))
+        else:
+            return

@@ -15,6 +15,7 @@ from raincheck.errors import (
     InvalidValue,
     QuotaExceeded,
     RaincheckError,
+    StoreUnavailable,
     TaskNotFound,
 )
 from raincheck.server import audit
@@ -53,7 +54,10 @@ def as_protocol_error(error: RaincheckError) -> MCPError:
     if isinstance(error, CALLERS_FAULT):
         return invalid_params(str(error))
     # The store, or how the program is put together: its operator's business.
-    logger.error("a request for a task could not be served", exc_info=error)
+    if isinstance(error, StoreUnavailable):
+        logger.warning("a request for a task could not be served: %s", error)
+    else:
+        logger.error("a request for a task could not be served", exc_info=error)
     return MCPError(codes.INTERNAL_ERROR, "the server can't get at its tasks now: try again later")
 
 

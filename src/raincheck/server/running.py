@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from os import PathLike
 from typing import Any, cast
 
@@ -16,7 +17,6 @@ from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.engine.timing import see_through
 from raincheck.engine.tool_checks import check_kind
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.opening import open_store
@@ -26,11 +26,18 @@ from raincheck.server.pace import Pace
 from raincheck.server.refusals import as_protocol_error, crashed
 from raincheck.server.results import error_result
 from raincheck.server.sdk import AnyContext
+from raincheck.server.shielding import see_through
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 from raincheck.wire import codes, g2
 
 logger = logging.getLogger(__name__)
+
+UNSEEN_FOR = timedelta(days=1)
+"""For a task that its caller does not see. One who was asked something and never came back can't even cancel it."""
+
+GIVING_UP = 1.0
+"""Seconds for calls that are being given up when the server stops."""
 
 NOT_RUNNING = "the tasks of this server do not run: they start when the server does, with its lifespan"
 
@@ -61,6 +68,8 @@ class Running:
         self._stopping: Engine | None = None
         self._key = b""
         self._users = 0
+        self.jobs: set[asyncio.Future[Any]] = set()
+        """What has to be done before the engine stops."""
         self._stack = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
@@ -176,9 +185,14 @@ class Running:
             self._stopping.hurry()
 
     async def _stop(self) -> None:
+        if self.jobs:
+            # Calls that are being given up. Not waited for long: what is left of them ends by itself.
+            await asyncio.wait(self.jobs, timeout=GIVING_UP)
         self._stopping, self._engine = self._engine, None
-        await self._stack.aclose()
-        self._stopping = None
+        try:
+            await self._stack.aclose()
+        finally:
+            self._stopping = None
 
     def _changing(self) -> asyncio.Lock:
         """What keeps those who enter and leave apart. A server may run again later, in another event loop."""
@@ -196,8 +210,8 @@ class Running:
         strange = Counter(task.tool for task in page.tasks if self._toolbox.find(task.tool) is None)
         for tool, count in strange.items():
             logger.warning(
-                "%d waiting tasks need tool %r in version %r, which this server does not have: give the tool that name "
-                "and version, or let a newer version say that it `continues` that one",
+                "at least %d waiting tasks need tool %r in version %r, which this server does not have: "
+                "give a tool that name and version, or let a newer version say that it `continues` that one",
                 count,
                 tool.name,
                 tool.version,

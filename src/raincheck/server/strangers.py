@@ -32,5 +32,5 @@ class Strangers:
             self._made.popleft()
         if len(self._made) >= self._quota.created:
             after = timedelta(seconds=self._made[0] + window - now)
-            raise QuotaExceeded("new tasks of callers who are not known", self._quota.created, after)
+            raise QuotaExceeded("new tasks of unknown callers, who count as one owner", self._quota.created, after)
         self._made.append(now)

@@ -6,13 +6,10 @@ from os import PathLike
 from typing import Any, ClassVar, TypeVar, Unpack, overload
 
 from mcp.server.mcpserver import Icon, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
-from mcp_types import CallToolResult, ToolAnnotations
-from pydantic_core import to_jsonable_python
+from mcp_types import ToolAnnotations
 
 from raincheck.clock import Clock, SystemClock
 from raincheck.core.limits import Quota
-from raincheck.core.owner import Owner
 from raincheck.core.text import check_name
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.shutdown import signals
@@ -20,13 +17,12 @@ from raincheck.engine.tool_checks import check_kind
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.opening import check_store_name
 from raincheck.server.attaching import attach
-from raincheck.server.callers import describe_caller, is_acting
-from raincheck.server.functions import REQUEST, ServedFunction, name_of, request_parameter
+from raincheck.server.functions import ServedFunction, name_of, request_parameter
+from raincheck.server.own_calls import caller_of
 from raincheck.server.owners import OwnerFunction
 from raincheck.server.policy import ServedSettings
-from raincheck.server.results import text_of
 from raincheck.server.running import Options, Running
-from raincheck.server.sdk import AnyServer, lowlevel_of, request_of
+from raincheck.server.sdk import AnyServer, lowlevel_of
 from raincheck.server.served import ServedTools, check_settings
 from raincheck.server.workplace import Workplace
 
@@ -74,7 +70,8 @@ class Tasks:
         self._lowlevel = lowlevel = lowlevel_of(server)
         check_store_name(store)
         check_kind("works", works, bool)
-        check_kind("settings", settings or self.DEFAULTS, Settings)
+        settings = self.DEFAULTS if settings is None else settings
+        check_kind("settings", settings, Settings)
         if owner is not None and not callable(owner):
             raise ConfigurationError(f"owner is a function that says whose a request is, not {owner!r}")
         if namespace is not None:
@@ -96,7 +93,7 @@ class Tasks:
         options = Options(
             store=store,
             namespace=namespace,
-            settings=settings or self.DEFAULTS,
+            settings=settings,
             clock=clock or SystemClock(),
             works=works,
             owner=owner,
@@ -182,7 +179,7 @@ class Tasks:
                 )
             function = ServedFunction(fn, name_of(fn, name), self._workplace, **listed)
             self._tools.add(function, settings)
-            stand_in = function.stand_in(self._caller_of(function), *request_parameter(function.sdk))
+            stand_in = function.stand_in(caller_of(function, self._running), *request_parameter(function.sdk))
             self._server.add_tool(stand_in, name=function.name, **listed)  # type: ignore[arg-type] # its own parameters
             self._tools.is_listed(function.name)
             return fn
@@ -195,27 +192,6 @@ class Tasks:
         Raises:
             ConfigurationError: they can't.
         """
+        self._tools.enabled.check(pattern, settings, may_match=self._server is not None)
         check_settings(pattern, settings)
-        self._tools.enabled.add(pattern, settings, may_match=self._server is not None)
-
-    def _caller_of(self, function: ServedFunction) -> Callable[..., Any]:
-        """What runs where the server's own program calls the tool, with `mcp.call_tool`: a task like any other."""
-        context_name = function.sdk.context_kwarg or REQUEST
-        not_arguments = {context_name, *function.sdk.resolved_params}
-
-        async def call(**values: Any) -> CallToolResult:  # noqa: ANN401 - arguments of any tool
-            if is_acting():
-                # It would hold its place while it waits for another task, and enough of them would wait for ever.
-                raise ConfigurationError(f"a task that needs tool {function.name!r} calls it with `task.spawn`")
-            arguments = {name: value for name, value in values.items() if name not in not_arguments}
-            ctx = request_of(values[context_name])
-            owner = Owner.local() if ctx is None else await self._running.owner_of(ctx)
-            caller = None if ctx is None else describe_caller(ctx)
-            task = await self.engine.submit(function.name, to_jsonable_python(arguments), owner=owner, caller=caller)
-            view = await self.engine.wait(task.id, owner=owner)
-            result = self._running.answer(view)
-            if result.get("isError"):
-                raise SdkToolError(text_of(result))
-            return CallToolResult.model_validate(result)
-
-        return call
+        self._tools.enabled.add(pattern, settings)

@@ -5,9 +5,9 @@ comes within the tool's `inline_for`. Any other waits for the result. What such 
 rounds: the answer is that input is required, with the task's id as the state that the caller brings back.
 """
 
+import logging
 from collections.abc import Mapping
 from contextlib import aclosing
-from datetime import timedelta
 from typing import Any, cast
 
 from mcp.server.context import HandlerResult
@@ -19,12 +19,14 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
 from raincheck.engine.timing import first_of
+from raincheck.errors import RaincheckError
 from raincheck.server.callers import describe_caller
+from raincheck.server.leaving import Leaving
 from raincheck.server.refusals import missing_capability, refusing
 from raincheck.server.requests import is_modern, knows_tasks
 from raincheck.server.results import describe_failure
 from raincheck.server.rounds import resolve
-from raincheck.server.running import Running
+from raincheck.server.running import UNSEEN_FOR, Running
 from raincheck.server.sdk import AnyContext
 from raincheck.server.served import ServedTool, ServedTools
 from raincheck.server.strangers import Strangers
@@ -32,8 +34,7 @@ from raincheck.server.waiting import Waiting, is_next_round
 from raincheck.server.workplace import Workplace
 from raincheck.wire import codes, g2
 
-UNSEEN_FOR = timedelta(days=1)
-"""For a task that its caller does not see. One who was asked something and never came back can't even cancel it."""
+logger = logging.getLogger(__name__)
 
 
 class ToolCalls:
@@ -43,7 +44,8 @@ class ToolCalls:
         self._running = running
         self._tools = tools
         self._workplace = workplace
-        self._waiting = Waiting(running)
+        self._leaving = Leaving(running)
+        self._waiting = Waiting(running, self._leaving)
         self._strangers = Strangers(running.options.clock, running.options.settings.quota)
 
     async def __call__(self, ctx: AnyContext, params: CallToolRequestParams) -> HandlerResult:
@@ -71,7 +73,7 @@ class ToolCalls:
         task = await self._create(ctx, tool, params, owner, sees_it=sees_it)
         if not sees_it:
             return await self._waiting.wait(ctx, task)
-        with self._waiting.while_wanted(task):
+        with self._leaving.while_wanted(task):
             return await self._hand_out(task, tool)
 
     def _check_tier(self, ctx: AnyContext, tool: ServedTool) -> None:
@@ -110,7 +112,7 @@ class ToolCalls:
             by_alias=True, mode="json", exclude_none=True, include={"input_responses", "request_state"}
         )
         self._strangers.admit(owner)
-        return await self._running.engine.submit(
+        creating = self._running.engine.submit(
             tool.name,
             arguments,
             owner=owner,
@@ -118,23 +120,27 @@ class ToolCalls:
             idempotency_key=key,
             timeout=None if sees_it else UNSEEN_FOR,
         )
+        return await self._leaving.create(creating)
 
     async def _hand_out(self, task: Task, tool: ServedTool) -> HandlerResult | View:
         """The task, unless it ends within the tool's window."""
         engine, clock = self._running.engine, self._running.options.clock
         if tool.policy.inline_for:
-            views: list[View] = []
+            last: View | None = None
 
             async def see() -> None:
-                async with aclosing(engine.follow(task.id, owner=task.owner)) as seen:
-                    async for view in seen:
-                        views.append(view)
-                        if view.inputs:
-                            return
+                nonlocal last
+                try:
+                    async with aclosing(engine.follow(task.id, owner=task.owner)) as seen:
+                        async for last in seen:
+                            if last.inputs:
+                                return
+                except RaincheckError as error:
+                    logger.warning("task %s can't be followed, and is handed out: %s", task.shown_id, error)
 
             await first_of(see(), clock.sleep(tool.policy.inline_for))
             # Whatever became of it meanwhile, it exists: its caller gets it as it was seen last.
-            if views and views[-1].task.is_terminal:
-                return views[-1]
-            task = views[-1].task if views else task
+            if last is not None and last.task.is_terminal:
+                return last
+            task = task if last is None else last.task
         return cast("dict[str, Any]", g2.create_result(task, poll_ms=self._running.pace.interval_ms(task)))

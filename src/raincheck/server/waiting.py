@@ -1,9 +1,8 @@
 """Callers that do not see their task: they wait for its end, and are asked what it asks."""
 
 import asyncio
-import logging
-from collections.abc import Generator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
 from typing import Any, cast
 
 from mcp.server.context import HandlerResult
@@ -15,6 +14,7 @@ from raincheck.core.payload import Json
 from raincheck.core.records import Task
 from raincheck.engine import Engine
 from raincheck.errors import IllegalTransition
+from raincheck.server.leaving import Leaving
 from raincheck.server.questions import ask_directly
 from raincheck.server.refusals import invalid_params
 from raincheck.server.requests import is_modern
@@ -22,8 +22,6 @@ from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
 from raincheck.server.served import ServedTool
 from raincheck.wire import g2
-
-logger = logging.getLogger(__name__)
 
 MOMENT = 0.05
 """Seconds in which questions that belong together are asked."""
@@ -40,28 +38,13 @@ def is_next_round(ctx: AnyContext, params: CallToolRequestParams) -> bool:
 class Waiting:
     """Waits with callers for the ends of their tasks."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, leaving: Leaving) -> None:
         self._running = running
-        self._jobs: set[asyncio.Future[Task]] = set()
-
-    @contextmanager
-    def while_wanted(self, task: Task) -> Generator[None]:
-        """For as long as the caller waits for the answer to its call.
-
-        If it leaves before, nobody will ever get at the task, and it is cancelled; unless it has a key by which the
-        same call, made again, finds it.
-        """
-        engine = self._running.engine
-        try:
-            yield
-        except asyncio.CancelledError:
-            if task.idempotency_key is None:
-                self._give_up(task, engine)
-            raise
+        self._leaving = leaving
 
     async def wait(self, ctx: AnyContext, task: Task) -> HandlerResult | View:
         """The end of the task, or what it asks first."""
-        with self.while_wanted(task):
+        with self._leaving.while_wanted(task):
             return await self._follow(ctx, task, self._running.engine)
 
     async def go_on(
@@ -85,33 +68,34 @@ class Waiting:
 
     async def _follow(self, ctx: AnyContext, task: Task, engine: Engine) -> HandlerResult | View:
         reported = -1.0
-        async with aclosing(engine.follow(task.id, owner=task.owner)) as views:
-            async for view in views:
-                if view.task.is_terminal:
-                    return view
-                progress = view.task.progress
-                if progress is not None and progress.done > reported:
-                    reported = progress.done
-                    await ctx.session.report_progress(progress.done, progress.total, view.task.status_message)
-                if view.inputs and is_modern(ctx):
-                    # Branches of a body that ask side by side are asked in one round.
-                    await self._running.options.clock.sleep(MOMENT)
-                    return _input_required(await engine.view(task.id, owner=task.owner))
-                if view.inputs:
-                    await ask_directly(ctx, view, engine)
+        asking: asyncio.Future[None] | None = None
+        try:
+            async with aclosing(engine.follow(task.id, owner=task.owner)) as views:
+                async for view in views:
+                    if view.task.is_terminal:
+                        # Asking may be what ended it.
+                        _raise_from(asking)
+                        return view
+                    progress = view.task.progress
+                    if progress is not None and progress.done > reported:
+                        reported = progress.done
+                        await ctx.session.report_progress(progress.done, progress.total, view.task.status_message)
+                    if view.inputs and is_modern(ctx):
+                        # Branches of a body that ask side by side are asked in one round.
+                        await self._running.options.clock.sleep(MOMENT)
+                        return _input_required(await engine.view(task.id, owner=task.owner))
+                    if view.inputs and (asking is None or asking.done()):
+                        # Beside, so that the end of the task is seen while somebody thinks about an answer.
+                        asking = asyncio.ensure_future(ask_directly(ctx, view, engine))
+        finally:
+            if asking is not None:
+                asking.cancel()
         raise AssertionError("a task is followed to its end")
 
-    def _give_up(self, task: Task, engine: Engine) -> None:
-        # In a job of its own: whoever waited has been cancelled, and can't wait for this either.
-        job = asyncio.ensure_future(engine.cancel(task.id, owner=task.owner, reason="its caller left"))
-        self._jobs.add(job)
-        job.add_done_callback(self._forget)
 
-    def _forget(self, job: "asyncio.Future[Task]") -> None:
-        self._jobs.discard(job)
-        # It ended first, or its store is away: then it ends by itself.
-        if not job.cancelled() and job.exception() is not None:
-            logger.info("a call whose caller left was not cancelled: %s", job.exception())
+def _raise_from(asking: "asyncio.Future[None] | None") -> None:
+    if asking is not None and asking.done() and not asking.cancelled():
+        asking.result()
 
 
 def _input_required(view: View) -> HandlerResult | View:

@@ -107,7 +107,8 @@ async def ask(task: TaskContext, request: ServerRequest, name: str | None = None
 
 def _covers(has: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(
-        name in has and (not isinstance(value, Mapping) or _covers(has[name], cast("Mapping[str, Any]", value)))
+        name in has
+        and (_covers(has[name], cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else has[name] == value)
         for name, value in wanted.items()
     )
 

@@ -1,0 +1,84 @@
+"""Callers that leave before they have a way back to their task: its work is stopped, since nobody will ask for it."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from raincheck.core.records import Task, TaskId
+from raincheck.engine import Engine
+from raincheck.engine.timing import pause_after
+from raincheck.errors import RaincheckError, StoreUnavailable
+from raincheck.server.running import Running
+
+logger = logging.getLogger(__name__)
+
+MOST_TRIES = 10
+
+
+class Leaving:
+    """Knows who waits for which task, and gives up those that nobody waits for any more.
+
+    A task with an idempotency key is never given up: the same call, made again, finds it.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._waiting: Counter[TaskId] = Counter()
+
+    async def create(self, creating: Coroutine[Any, Any, Task]) -> Task:
+        """Create a task. If the caller leaves meanwhile, it is given up as soon as it is there."""
+        engine = self._running.engine
+        job = asyncio.ensure_future(creating)
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            self._hold(job)
+            job.add_done_callback(partial(self._created_for_nobody, engine))
+            raise
+
+    @contextmanager
+    def while_wanted(self, task: Task) -> Generator[None]:
+        """For as long as a caller waits for the answer to its call. The last of several that leaves gives it up."""
+        engine = self._running.engine
+        self._waiting[task.id] += 1
+        is_left = False
+        try:
+            yield
+        except asyncio.CancelledError:
+            is_left = True
+            raise
+        finally:
+            self._waiting -= Counter({task.id: 1})
+            if is_left and not self._waiting[task.id]:
+                self._give_up(task, engine)
+
+    def _created_for_nobody(self, engine: Engine, job: "asyncio.Future[Task]") -> None:
+        if not job.cancelled() and job.exception() is None:
+            self._give_up(job.result(), engine)
+
+    def _give_up(self, task: Task, engine: Engine) -> None:
+        if task.idempotency_key is None:
+            # In a job of its own: whoever waited has been cancelled, and can't wait for this either.
+            self._hold(asyncio.ensure_future(_cancel(task, engine)))
+
+    def _hold(self, job: "asyncio.Future[Any]") -> None:
+        self._running.jobs.add(job)
+        job.add_done_callback(self._running.jobs.discard)
+
+
+async def _cancel(task: Task, engine: Engine) -> None:
+    for tries in range(1, MOST_TRIES + 1):
+        try:
+            await engine.cancel(task.id, owner=task.owner, reason="its caller left")
+        except StoreUnavailable:
+            await asyncio.sleep(pause_after(tries))
+        except RaincheckError as error:
+            # It has ended first, most likely.
+            logger.debug("task %s was not given up: %s", task.shown_id, error)
+            return
+        else:
+            return

@@ -1,0 +1,72 @@
+"""How many streams a process serves, and for how many tasks: for all, and for each owner, so that others have room."""
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from raincheck.core.owner import Owner
+from raincheck.server.refusals import over_limit
+from raincheck.server.strangers import UNVERIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """For how many there is room."""
+
+    streams: int
+    tasks: int
+
+
+FOR_ALL = Room(1_000, 10_000)
+FOR_STRANGERS = Room(500, 5_000)
+"""Together: any of them can be as many owners as they like."""
+FOR_EACH = Room(100, 1_000)
+
+
+@dataclass(slots=True)
+class Place:
+    """What one stream takes up."""
+
+    places: "Places"
+    who: str
+    tasks: int
+
+    def shrink(self, tasks: int) -> None:
+        """It is for fewer tasks than it was asked for."""
+        self.places.tasks -= Counter({self.who: self.tasks - tasks})
+        self.tasks = tasks
+
+
+class Places:
+    """The streams of one process. A place is taken before anything is looked for."""
+
+    def __init__(self) -> None:
+        self.streams: Counter[str] = Counter()
+        self.tasks: Counter[str] = Counter()
+        """By who has them."""
+
+    @contextmanager
+    def taken(self, owner: Owner, tasks: int) -> Generator[Place]:
+        """Hold a place for a stream.
+
+        Raises:
+            MCPError: there is none.
+        """
+        is_stranger = owner.kind in UNVERIFIED
+        who, room = ("", FOR_STRANGERS) if is_stranger else (owner.key, FOR_EACH)
+        for limit, taken, wanted, theirs, most in (
+            ("streams", self.streams, 1, room.streams, FOR_ALL.streams),
+            ("followed tasks", self.tasks, tasks, room.tasks, FOR_ALL.tasks),
+        ):
+            bound = theirs if taken[who] + wanted > theirs else most if taken.total() + wanted > most else None
+            if bound is not None:
+                raise over_limit(f"too many {limit} at once: try again later, or poll", limit, bound, None)
+        self.streams[who] += 1
+        self.tasks[who] += tasks
+        place = Place(self, who, tasks)
+        try:
+            yield place
+        finally:
+            self.streams -= Counter({who: 1})
+            self.tasks -= Counter({who: place.tasks})
