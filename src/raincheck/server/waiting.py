@@ -73,8 +73,7 @@ class Waiting:
             async with aclosing(engine.follow(task.id, owner=task.owner)) as views:
                 async for view in views:
                     if view.task.is_terminal:
-                        # Asking may be what ended it.
-                        _raise_from(asking)
+                        await _raise_from(asking)
                         return view
                     progress = view.task.progress
                     if progress is not None and progress.done > reported:
@@ -84,18 +83,21 @@ class Waiting:
                         # Branches of a body that ask side by side are asked in one round.
                         await self._running.options.clock.sleep(MOMENT)
                         return _input_required(await engine.view(task.id, owner=task.owner))
-                    if view.inputs and (asking is None or asking.done()):
+                    if view.inputs and asking is None:
                         # Beside, so that the end of the task is seen while somebody thinks about an answer.
-                        asking = asyncio.ensure_future(ask_directly(ctx, view, engine))
+                        asking = asyncio.ensure_future(ask_directly(ctx, task, engine))
         finally:
             if asking is not None:
                 asking.cancel()
         raise AssertionError("a task is followed to its end")
 
 
-def _raise_from(asking: "asyncio.Future[None] | None") -> None:
-    if asking is not None and asking.done() and not asking.cancelled():
-        asking.result()
+async def _raise_from(asking: "asyncio.Future[None] | None") -> None:
+    """Asking may be what ended the task: then why it did is what its caller is told."""
+    if asking is not None:
+        ended, _ = await asyncio.wait([asking], timeout=MOMENT)
+        for one in ended:
+            one.result()
 
 
 def _input_required(view: View) -> HandlerResult | View:
