@@ -2,12 +2,14 @@
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf, nan
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from raincheck.core.payload import DEPTH_LIMIT, SEAL, Json, Payload, check_size, decode, encode
 from raincheck.errors import InvalidValue, NotJson, PayloadSealed, TooLarge
@@ -177,3 +179,26 @@ def test_what_encode_did_not_make_is_not_json(payload: bytes) -> None:
 def test_a_bound_counts_bytes_and_not_characters() -> None:
     with pytest.raises(TooLarge):
         check_size(encode("éé"), 5, what="arguments")
+
+
+class _Model(BaseModel):
+    rows: int
+
+
+@dataclass
+class _Record:
+    rows: int
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        (_Model(rows=1), 'a _Model is a model, not JSON: give its model_dump(mode="json")'),
+        (_Record(1), "a _Record is a dataclass, not JSON: give dataclasses.asdict of it"),
+    ],
+    ids=["model", "dataclass"],
+)
+def test_what_can_be_made_json_is_refused_with_how(value: object, advice: str) -> None:
+    with pytest.raises(NotJson) as refused:
+        encode(cast("Json", {"rows": [value]}), what="the result")
+    assert str(refused.value) == f"the result can't be written as JSON: {advice}"

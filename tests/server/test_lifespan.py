@@ -73,14 +73,10 @@ async def tasks_in(store_name: Path) -> list[Task]:
         return list(page.tasks)
 
 
-async def phase_of(store_name: Path, phase: Phase) -> None:
-    """Until the one task in a file has this phase. Others write to it, so there is nothing to wait on but time."""
-    async with asyncio.timeout(10), open_store(store_name) as store:
-        while True:
-            page = await store.list_tasks(TaskQuery(Scope.within("shop")), now=SystemClock().now(), limit=10)
-            if [task.phase for task in page.tasks] == [phase]:
-                return
-            await asyncio.sleep(0.02)
+async def phase_of(shop: Shop, phase: Phase) -> None:
+    """Until the one task of a server that runs has this phase."""
+    (task,) = (await shop.tasks.engine.list_tasks()).tasks
+    assert (await shop.tasks.engine.wait(task.id, until=lambda task: task.phase is phase)).task.phase is phase
 
 
 async def test_the_servers_own_lifespan_is_entered_before_the_engine_and_left_after_it() -> None:
@@ -158,8 +154,9 @@ async def test_the_engine_starts_with_the_server_and_not_with_the_first_request(
         await caller.start("wait")
     assert [task.phase for task in await tasks_in(file)] == [Phase.QUEUED]
     gate.set()
-    async with build().open():
-        await phase_of(file, Phase.COMPLETED)
+    async with (after := build()).open() as caller:
+        await up(caller)
+        await phase_of(after, Phase.COMPLETED)
 
 
 async def test_a_parked_task_of_an_enabled_tool_goes_on_in_the_next_process_without_any_request(
@@ -177,13 +174,14 @@ async def test_a_parked_task_of_an_enabled_tool_goes_on_in_the_next_process_with
 
         return shop
 
-    async with build().open() as caller:
+    async with (before := build()).open() as caller:
         task_id = await caller.start("rest_a_while")
         await caller.until(task_id, "input_required")
-        await phase_of(file, Phase.PARKED)
+        await phase_of(before, Phase.PARKED)
         await caller.update(task_id, {"elicit-0": {"action": "decline"}})
-    async with build().open():
-        await phase_of(file, Phase.COMPLETED)
+    async with (after := build()).open() as caller:
+        await up(caller)
+        await phase_of(after, Phase.COMPLETED)
 
 
 async def test_a_stopping_server_hands_running_bodies_back(tmp_path: Path) -> None:
