@@ -150,7 +150,7 @@ def _is_overload(node: Definition) -> bool:
 
 def _signature(lines: list[str], node: Definition) -> str:
     end = max(node.lineno, node.body[0].lineno - 1)
-    return textwrap.dedent("\n".join(lines[node.lineno - 1 : end])).removesuffix(" ...").removesuffix(":")
+    return textwrap.dedent("\n".join(lines[_first_line(node) - 1 : end])).removesuffix(" ...").removesuffix(":")
 
 
 def records(*modules: str) -> str:

@@ -4,13 +4,15 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
+from caller import Refused
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 from shop import Shop
-from wares import ON_BOTH_WIRES, add_greeting, refusal, text_of, without_tasks
+from wares import ON_BOTH_WIRES, add_greeting, refusal, run_sql, text_of, without_tasks
 
 from raincheck import RetryPolicy, TaskContext
 from raincheck.errors import InvalidValue
@@ -206,3 +208,21 @@ async def test_a_round_whose_task_ended_meanwhile_gets_its_end() -> None:
         result = await plain.call("greet", inputResponses=late, requestState=asked["requestState"])
         assert text_of(result) == "Hello, Eve!"
     assert len(heard) == 1
+
+
+async def test_what_is_kept_and_can_not_be_read_is_not_the_callers_fault(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "tasks.db")
+
+    @shop.tasks.tool
+    async def work() -> str:
+        return "done"
+
+    async with shop.open() as caller:
+        task_id = await caller.start("work")
+        await caller.until(task_id)
+        await asyncio.to_thread(
+            run_sql, tmp_path / "tasks.db", "UPDATE payloads SET payload = X'7B' WHERE kind = 'outcome'"
+        )
+        with pytest.raises(Refused) as refused:
+            await caller.get(task_id)
+        assert (refused.value.code, refused.value.message) == (-32603, "Internal server error")

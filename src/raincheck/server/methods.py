@@ -8,9 +8,9 @@ from mcp.server.context import HandlerResult
 from mcp_types import RequestParams
 
 from raincheck.core.payload import Json
-from raincheck.errors import IllegalTransition, InvalidValue
+from raincheck.errors import IllegalTransition
 from raincheck.server import audit
-from raincheck.server.refusals import crashed, invalid_params, refusing
+from raincheck.server.refusals import invalid_params, refusing
 from raincheck.server.requests import task_id_of
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
@@ -30,11 +30,7 @@ class TaskMethods:
             task_id = task_id_of(ctx)
             with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
-            try:
-                return cast("dict[str, Any]", g2.get_result(view, poll_ms=self._running.shown(view)))
-            except InvalidValue as error:
-                # What is kept can't be read: not the caller's fault.
-                raise crashed(ctx.method, error) from error
+            return self._running.translate(view, g2.get_result)
 
     async def update(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Take answers to open questions. Those to questions that are not open are ignored, whatever they are."""

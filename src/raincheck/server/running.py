@@ -18,7 +18,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.tool_checks import check_kind
-from raincheck.errors import ConfigurationError, RaincheckError
+from raincheck.errors import ConfigurationError, InvalidValue, RaincheckError
 from raincheck.opening import open_store
 from raincheck.server import audit
 from raincheck.server.owners import KEY_NAME, OwnerFunction, owner_of
@@ -113,13 +113,24 @@ class Running:
             audit.note("retrieved", task.owner, task_id=task.id, tool=task.tool.name)
         return self.pace.interval_ms(task)
 
+    def translate(self, view: View, tell: Callable[..., object] = g2.detailed) -> dict[str, Any]:
+        """The task as its owner is about to be shown it, in the words of `tell`.
+
+        Raises:
+            MCPError: what is kept of it can't be read, which is not its owner's fault.
+        """
+        try:
+            return cast("dict[str, Any]", tell(view, poll_ms=self.shown(view)))
+        except InvalidValue as error:
+            raise crashed(f"task {view.task.shown_id}", error) from error
+
     def answer(self, view: View) -> dict[str, Any]:
         """The result of a task that has ended, as the call itself would have had it.
 
         Raises:
             MCPError: it has none.
         """
-        shown = cast("dict[str, Any]", g2.detailed(view, poll_ms=self.shown(view)))
+        shown = self.translate(view)
         match shown["status"]:
             case "completed":
                 return shown["result"]
