@@ -221,7 +221,7 @@ async def test_what_is_kept_and_can_not_be_read_is_not_the_callers_fault(tmp_pat
         task_id = await caller.start("work")
         await caller.until(task_id)
         await asyncio.to_thread(
-            run_sql, tmp_path / "tasks.db", "UPDATE payloads SET payload = X'7B' WHERE kind = 'outcome'"
+            run_sql, tmp_path / "tasks.db", "UPDATE payloads SET body = X'7B' WHERE kind = 'outcome'"
         )
         with pytest.raises(Refused) as refused:
             await caller.get(task_id)
