@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from caller import ASKABLE, TASKS, Caller, Refused
+from fastapi import FastAPI
 from pydantic import BaseModel
 from shop import Shop
 from starlette.applications import Starlette
@@ -90,6 +91,28 @@ async def test_all_of_it_mounted_in_an_application_with_its_own_lifespan() -> No
     app = Starlette(routes=[Mount("/tools", inner)], lifespan=lifespan)
     async with over_http(app, "/tools/") as wire:
         await go_through_it_all(Caller(wire))
+
+
+async def test_all_of_it_mounted_in_fastapi_beside_other_routes() -> None:
+    shop = build()
+    inner = shop.mcp.streamable_http_app(streamable_http_path="/")
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        async with shop.mcp.session_manager.run():
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction] - the route is
+        return {"status": "well"}
+
+    app.mount("/tools", inner)
+    async with over_http(app, "/tools/") as wire:
+        await go_through_it_all(Caller(wire))
+        answer = await wire.client.get(wire.url.replace("/tools/", "/health"))
+        assert answer.json() == {"status": "well"}
 
 
 async def test_two_servers_with_tasks_mounted_in_one_application() -> None:
