@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -14,8 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from raincheck.clock import Clock
 from raincheck.core.content import View
-from raincheck.core.lifecycle import Phase
-from raincheck.core.owner import Owner, Scope
+from raincheck.core.owner import Owner
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.tool_checks import check_kind
 from raincheck.errors import ConfigurationError, InvalidValue, RaincheckError
@@ -23,12 +21,11 @@ from raincheck.opening import open_store
 from raincheck.server import audit
 from raincheck.server.owners import KEY_NAME, OwnerFunction, owner_of
 from raincheck.server.pace import Pace
+from raincheck.server.recalling import recall_durations, tell_of_missing_tools
 from raincheck.server.refusals import as_protocol_error, crashed
 from raincheck.server.results import error_result
 from raincheck.server.sdk import AnyContext
 from raincheck.server.shielding import see_through
-from raincheck.stores.interface import Store
-from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 from raincheck.wire import codes, g2
 
 logger = logging.getLogger(__name__)
@@ -176,8 +173,9 @@ class Running:
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(options.store))
             self._key = await store.secret(KEY_NAME)
-            await self._recall(store)
-            await self._tell_of_strangers(store)
+            now = options.clock.now()
+            await recall_durations(store, options.namespace, self.pace, now)
+            await tell_of_missing_tools(store, options.namespace, self._toolbox, now)
             logger.info("the tasks of %r are kept in %s", options.namespace, store)
             engine = Engine(
                 audit.audited(store),
@@ -213,24 +211,3 @@ class Running:
                 raise ConfigurationError("the tasks of this server run in another event loop already")
             self._loop, self._lock = loop, asyncio.Lock()
         return self._lock
-
-    async def _tell_of_strangers(self, store: Store) -> None:
-        """Say which tasks wait for a tool that is not here: it may have got another name, or another version."""
-        query = TaskQuery(Scope.within(self.options.namespace), phases=frozenset({Phase.QUEUED, Phase.PARKED}))
-        page = await store.list_tasks(query, now=self.options.clock.now(), limit=PAGE_LIMIT)
-        strange = Counter(task.tool for task in page.tasks if self._toolbox.find(task.tool) is None)
-        for tool, count in strange.items():
-            logger.warning(
-                "at least %d waiting tasks need tool %r in version %r, which this server does not have: "
-                "give a tool that name and version, or let a newer version say that it `continues` that one",
-                count,
-                tool.name,
-                tool.version,
-            )
-
-    async def _recall(self, store: Store) -> None:
-        """Learn from the latest tasks how long theirs take."""
-        query = TaskQuery(Scope.within(self.options.namespace), phases=frozenset({Phase.COMPLETED}))
-        page = await store.list_tasks(query, now=self.options.clock.now(), limit=PAGE_LIMIT)
-        for task in reversed(page.tasks):
-            self.pace.learn(task)
