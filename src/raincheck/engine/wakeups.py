@@ -63,15 +63,16 @@ class Wakeups:
 
     def wake_all(self) -> None:
         """Tell everybody: what they hear of has ended."""
-        for task_id, waiting in self._waiting.items():
-            for woken in waiting:
-                woken.tell(task_id)
+        self._tell(list(self._waiting))
 
     async def run(self, feed: Feed) -> None:
         """Pass on hints until the store is closed."""
         async for hint in feed:
             for hear in self._hearing:
                 hear(hint)
-            for task_id in list(self._waiting) if hint == ANYTHING else hint:
-                for woken in self._waiting.get(task_id, ()):
-                    woken.tell(task_id)
+            self._tell(list(self._waiting) if hint == ANYTHING else hint)
+
+    def _tell(self, task_ids: Iterable[TaskId]) -> None:
+        for task_id in task_ids:
+            for woken in self._waiting.get(task_id, ()):
+                woken.tell(task_id)

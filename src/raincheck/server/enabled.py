@@ -14,11 +14,8 @@ from raincheck.server.callers import acting_for
 from raincheck.server.policy import ServedSettings
 from raincheck.server.results import keep_result, telling_errors
 from raincheck.server.rounds import play_rounds
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk import Handler
 from raincheck.server.workplace import Workplace
-
-CallHandler = Callable[[AnyContext, CallToolRequestParams], Any]
-"""What serves `tools/call`: the server's, with what other extensions put around it."""
 
 PATTERN = frozenset("*?[")
 
@@ -68,7 +65,7 @@ class Enabled:
         return next((settings for pattern, settings in said if pattern == name or fnmatchcase(name, pattern)), None)
 
 
-def handler_body(name: str, handler: CallHandler, workplace: Workplace) -> Callable[..., Any]:
+def handler_body(name: str, handler: Handler, workplace: Workplace) -> Callable[..., Any]:
     """A body that calls a tool as its server would.
 
     A low-level server has nothing but its handler, which may tell of a crash in a result, and then that is the result.

@@ -33,7 +33,6 @@ AnyFunction = Callable[..., Any]
 CONTEXT = "raincheck_context"
 """The parameter of bodies that takes the context. A name of our own: the others are the tool's arguments."""
 
-
 REQUEST = "raincheck_request"
 """The parameter by which the program's own calls of a tool tell in whose request they are made. Likewise."""
 

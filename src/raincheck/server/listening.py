@@ -6,8 +6,6 @@ tasks to what that acknowledges. It can go when the SDK lets extensions add kind
 """
 
 import asyncio
-import hashlib
-import json
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack, aclosing
@@ -26,6 +24,7 @@ from mcp_types import (
 )
 
 from raincheck.core.owner import Owner
+from raincheck.engine.fingerprint import fingerprint
 from raincheck.errors import StoreUnavailable, TaskNotFound
 from raincheck.server.places import Places
 from raincheck.server.refusals import invalid_params, missing_capability, refusing
@@ -103,12 +102,13 @@ class Listening:
     async def _push(self, stream: "_Stream") -> None:
         """Send each task as it is, and again after each change that can be seen, until all have ended."""
         await stream.acknowledged.wait()
-        said: dict[str, bytes] = {}
+        # What was said last is compared, not kept: it may be large.
+        said: dict[str, str] = {}
         try:
             async with aclosing(self._running.engine.follow_all(stream.task_ids, owner=stream.owner)) as views:
                 async for view in views:
                     shown = cast("dict[str, Any]", g2.detailed(view, poll_ms=self._running.pace.interval_ms(view.task)))
-                    news = _digest({name: value for name, value in shown.items() if name not in UNSEEN})
+                    news = fingerprint("news", {name: value for name, value in shown.items() if name not in UNSEEN})
                     if news != said.get(view.task.id):
                         said[view.task.id] = news
                         self._running.shown(view)
@@ -164,11 +164,6 @@ class _AcknowledgingSession:
             await self._stream.acknowledge(notification.params.notifications)
         else:
             await self._stream.ctx.session.send_notification(notification, related_request_id)
-
-
-def _digest(news: dict[str, Any]) -> bytes:
-    """What was said last is compared, not kept: it may be large."""
-    return hashlib.sha256(json.dumps(news, sort_keys=True).encode()).digest()
 
 
 def _filter_of(ctx: AnyContext) -> Mapping[str, Any]:

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
+from raincheck.engine.tool_checks import check_seconds
 from raincheck.engine.tools import ToolSettings
 from raincheck.errors import ConfigurationError, InvalidValue
 
@@ -49,11 +49,7 @@ class TaskPolicy:
     def __post_init__(self) -> None:
         if self.task not in get_args(TaskUse):
             raise ConfigurationError(f'task is "required", "optional" or "forbidden", not {self.task!r}')
-        if not _is_seconds(self.inline_for) or not 0 <= self.inline_for <= LONGEST_INLINE:
-            raise ConfigurationError(
-                f"inline_for is from 0 to {LONGEST_INLINE:g} seconds, since hosts give up after about a minute, "
-                f"not {self.inline_for!r}"
-            )
+        check_seconds("inline_for", self.inline_for, least=0, most=LONGEST_INLINE)
         if self.idempotency is not None and not isinstance(self.idempotency, str) and not callable(self.idempotency):
             raise ConfigurationError(
                 f"idempotency is the name of an argument or a function of the arguments, not {self.idempotency!r}"
@@ -82,10 +78,6 @@ class TaskPolicy:
             key = None if value is None else f"{self.idempotency}={json.dumps(value, sort_keys=True)}"
         # Two tools may have arguments of the same name.
         return None if key is None else _shortened(f"{tool}: {key}")
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _shortened(key: str) -> str:

@@ -68,26 +68,36 @@ def crashed(method: str, error: Exception) -> MCPError:
 
 
 @contextmanager
-def refusing(ctx: AnyContext, owner: Owner) -> Generator[None]:
-    """Tell the caller of errors of ours in the protocol's words, and the audit log of every refusal.
+def telling(method: str) -> Generator[None]:
+    """Tell the caller of errors in the protocol's words.
 
     Raises:
-        MCPError: instead of ours.
+        MCPError: instead of any other.
     """
     try:
         yield
-    except RaincheckError as error:
-        refusal = as_protocol_error(error)
-        _note(ctx, owner, refusal)
-        raise refusal from error
-    except MCPError as error:
-        _note(ctx, owner, error)
+    except MCPError:
         raise
+    except RaincheckError as error:
+        raise as_protocol_error(error) from error
     except Exception as error:
         # The author's code, such as what makes an idempotency key: what it says is not for callers.
-        refusal = crashed(ctx.method, error)
+        raise crashed(method, error) from error
+
+
+@contextmanager
+def refusing(ctx: AnyContext, owner: Owner) -> Generator[None]:
+    """The same, and tell the audit log of every refusal.
+
+    Raises:
+        MCPError: instead of any other.
+    """
+    try:
+        with telling(ctx.method):
+            yield
+    except MCPError as refusal:
         _note(ctx, owner, refusal)
-        raise refusal from error
+        raise
 
 
 def _note(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:

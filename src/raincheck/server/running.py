@@ -16,13 +16,13 @@ from raincheck.core.content import View
 from raincheck.core.owner import Owner
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.tool_checks import check_kind
-from raincheck.errors import ConfigurationError, InvalidValue, RaincheckError
+from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.opening import open_store
 from raincheck.server import audit
 from raincheck.server.owners import KEY_NAME, OwnerFunction, owner_of
 from raincheck.server.pace import Pace
 from raincheck.server.recalling import recall_durations, tell_of_missing_tools
-from raincheck.server.refusals import as_protocol_error, crashed
+from raincheck.server.refusals import crashed, telling
 from raincheck.server.results import error_result
 from raincheck.server.sdk import AnyContext
 from raincheck.server.shielding import see_through
@@ -88,19 +88,13 @@ class Running:
         Raises:
             MCPError: somebody whom we can't keep anything for.
         """
-        try:
+        with telling(ctx.method):
             theirs = None if self.options.owner is None else self.options.owner(ctx)
             if isinstance(theirs, Awaitable):
                 theirs = await theirs
             if theirs is not None:
                 check_kind("what the server's `owner` function returns", theirs, Owner)
             return owner_of(ctx, self._key) if theirs is None else theirs
-        except MCPError:
-            raise
-        except RaincheckError as error:
-            raise as_protocol_error(error) from error
-        except Exception as error:
-            raise crashed(ctx.method, error) from error
 
     def shown(self, view: View) -> int:
         """The view is about to be shown to its owner. Returns after how many milliseconds to ask again."""

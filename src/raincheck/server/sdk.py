@@ -21,7 +21,6 @@ AnyServer: TypeAlias = MCPServer[Any] | Server[Any]
 AnyContext: TypeAlias = ServerRequestContext[Any, Any]
 Handler: TypeAlias = RequestHandler
 
-
 PRIVATE = ("_extensions", "_handle_call_tool", "_lowlevel_server", "_subscriptions", "_tool_manager")
 
 

@@ -16,11 +16,11 @@ from raincheck.core.retry import DEFAULT_RETRY, OnInterrupt, RetryPolicy
 from raincheck.engine import Toolbox
 from raincheck.engine.tools import TaskTool, make_tool
 from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.server.enabled import CallHandler, Enabled, handler_body
+from raincheck.server.enabled import Enabled, handler_body
 from raincheck.server.functions import ServedFunction
 from raincheck.server.policy import ServedSettings, TaskPolicy
 from raincheck.server.results import value_of
-from raincheck.server.sdk import tool_of
+from raincheck.server.sdk import Handler, tool_of
 from raincheck.server.workplace import Workplace
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class ServedTool:
     task_tool: TaskTool
     policy: TaskPolicy
     sdk: SdkTool | None
-    """How the SDK reads its arguments; None for a tool of a low-level server, which has its own ways."""
+    """The server's own tool, which reads its arguments; None for a low-level server, which has its own ways."""
 
     @property
     def name(self) -> str:
@@ -51,9 +51,7 @@ class ServedTools:
         self._toolbox = toolbox
         self._workplace = workplace
         self._by_name: dict[str, ServedTool] = {}
-        self._listed: dict[str, SdkTool | None] = {}
-        """As which tool of the server each was served. If the server has another by now, that is called."""
-        self.handler: CallHandler | None = None
+        self.handler: Handler | None = None
         """The server's own, which runs the tools of others."""
 
     def add(self, function: ServedFunction, settings: ServedSettings) -> ServedTool:
@@ -78,7 +76,8 @@ class ServedTools:
         if knows is not None and knows(name) is None:
             return None
         known, current = self._by_name.get(name), tool_of(self._workplace.server, name)
-        if known is not None and self._listed.get(name) is current:
+        # If the server has another of that name by now, that is called.
+        if known is not None and known.sdk is current:
             return known
         settings = self.enabled.find(name)
         if settings is None or self.handler is None:
@@ -87,13 +86,11 @@ class ServedTools:
             # Whoever wrote it did not think of its being called again: its errors are its answer, as they always were.
             settings = cast("ServedSettings", {"retry_on": (), **settings})
         body = handler_body(name, self.handler, self._workplace)
-        tool = self._keep(name, body, current, settings, is_new=known is None)
-        self._listed[name] = current
-        return tool
+        return self._keep(name, body, current, settings, is_new=known is None)
 
-    def is_listed(self, name: str) -> None:
-        """The server has the tool now, as it was added."""
-        self._listed[name] = tool_of(self._workplace.server, name)
+    def take_listed(self, name: str) -> None:
+        """The server has the tool now: from here on, it is that one."""
+        self._by_name[name] = replace(self._by_name[name], sdk=tool_of(self._workplace.server, name))
 
     def find_all(self, names: Iterable[str]) -> None:
         """Have these ready to run, if they are to: tasks of theirs may be waiting."""

@@ -181,7 +181,7 @@ class Tasks:
             self._tools.add(function, settings)
             stand_in = function.stand_in(caller_of(function, self._running), *request_parameter(function.sdk))
             self._server.add_tool(stand_in, name=function.name, **listed)  # type: ignore[arg-type] # its own parameters
-            self._tools.is_listed(function.name)
+            self._tools.take_listed(function.name)
             return fn
 
         return decorate if fn is None else decorate(fn)

@@ -1,5 +1,6 @@
 """Short words for what tests do all the time, on any store and a clock that goes when told."""
 
+import asyncio
 import itertools
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.stores.apply import apply
+from raincheck.stores.feed import Feed
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing.clock import FakeClock
@@ -23,6 +25,17 @@ ALICE = Owner.token("https://issuer.example", "alice")
 BOB = Owner.token("https://issuer.example", "bob")
 EVERYTHING = Scope.everything()
 LEASE = timedelta(seconds=30)
+
+
+async def hear_until(feed: Feed, task_id: TaskId) -> set[TaskId]:
+    """Listen until the feed has named the task, and return all that it has named."""
+    news: set[TaskId] = set()
+    async with asyncio.timeout(10):
+        async for hint in feed:
+            news |= hint
+            if task_id in hint:
+                return news
+    raise AssertionError("the feed ended without a word")
 
 
 class Scene:

@@ -16,17 +16,13 @@ from raincheck.stores.feed import ANYTHING, Feed
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import HeldAttempt
 from raincheck.testing.contract.base import ContractBase
-from raincheck.testing.scene import LEASE, Scene
+from raincheck.testing.scene import LEASE, Scene, hear_until
 
 
 async def hears_of(feed: Feed, task_id: TaskId, doing: Awaitable[object]) -> None:
     """Do something, and wait until the feed has named the task."""
     await doing
-    async with asyncio.timeout(10):
-        async for hint in feed:
-            if task_id in hint:
-                return
-    raise AssertionError("the feed ended without a word")
+    await hear_until(feed, task_id)
 
 
 class HearingContract(ContractBase):
@@ -62,7 +58,6 @@ class HearingContract(ContractBase):
         late = decide(stale, Complete(1, encode("late")), scene.clock.now())
         assert late is not None
         await scene.do(stale, Cancel("alice"))
-        news: set[TaskId] = set()
         with scene.store.listen() as feed:
             held = [HeldAttempt(task.id, task.fence)]
             await scene.store.extend_leases(held, until=scene.clock.now() + LEASE)
@@ -70,11 +65,7 @@ class HearingContract(ContractBase):
                 await scene.store.commit([late])
             # Something that is news comes after them, so that there is an end to wait for.
             last = await scene.create()
-            async with asyncio.timeout(10):
-                async for hint in feed:
-                    news |= hint
-                    if last.id in hint:
-                        break
+            news = await hear_until(feed, last.id)
         assert news == {last.id}
 
     async def test_a_slow_listener_is_told_of_more_than_it_can_name(self, scene: Scene) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from raincheck.core.commands import Cancel
-from raincheck.core.records import TaskId
 from raincheck.core.text import NAME_LIMIT
 from raincheck.errors import InvalidValue, StoreUnavailable
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import SECRET_SIZE
 from raincheck.testing.contract.base import ContractBase
-from raincheck.testing.scene import Scene
+from raincheck.testing.scene import Scene, hear_until
 
 NAMES = ["key", "Key", "key ", "kéy", "ke\u0301y", "a/b", "%", "🔑", "k" * NAME_LIMIT]
 """Names that are easily taken for each other, or not kept as they are."""
@@ -94,15 +93,10 @@ class SigningContract(ContractBase):
             await store.secret(name)
 
     async def test_a_secret_is_not_news(self, scene: Scene) -> None:
-        news: set[TaskId] = set()
         with scene.store.listen() as feed:
             await scene.store.secret("key")
             last = await scene.create()
-            async with asyncio.timeout(10):
-                async for hint in feed:
-                    news |= hint
-                    if last.id in hint:
-                        break
+            news = await hear_until(feed, last.id)
         assert news == {last.id}
 
     async def test_a_store_that_is_not_open_has_no_secrets(self, tmp_path: Path) -> None:
