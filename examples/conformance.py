@@ -1,8 +1,8 @@
-"""A server for the official conformance suite: `python examples/conformance.py [--port N] [--store URL]`.
+"""A server for the official conformance suite: `python examples/conformance.py [--port N | --unix PATH] [--store URL]`.
 
-Its seven tools are the ones that the suite's `tasks-*` scenarios call, so it also shows each thing that a task can do:
-take its time, fail in both ways, ask the user one thing or several at once, and ask before it is a task at all. Run the
-suite against it with Node 22 or newer, with the name of a scenario, such as `tasks-lifecycle`:
+Its tools are those that the suite's `tasks-*` scenarios call, and one that reports its progress, so it also shows each
+thing that a task can do: take its time, fail in both ways, ask the user one thing or several at once, and ask before it
+is a task at all. Run the suite against it with Node 22 or newer, and the name of a scenario, such as `tasks-lifecycle`:
 
     npx @modelcontextprotocol/conformance@0.2.0-alpha.12 server --url http://127.0.0.1:8000/mcp --scenario NAME
 """
@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, CreateMessageResult, TextContent
 from pydantic import BaseModel
 
 from raincheck import TaskContext, Tasks, ToolError
@@ -40,8 +40,8 @@ def ask_name() -> Elicit[UserName]:
     return Elicit("What is your name?", UserName)
 
 
-def build(store: str | None = None) -> MCPServer:
-    """The server, with its tasks in `store`: a URL or a path, or `None` for the usual file."""
+def build(store: str | None = None) -> tuple[MCPServer, Tasks]:
+    """The server and its tasks, which are kept in `store`: a URL or a path, or `None` for the usual file."""
     mcp = MCPServer("conformance")
     tasks = Tasks(mcp, store)
 
@@ -83,24 +83,43 @@ def build(store: str | None = None) -> MCPServer:
         )
         return f"user: {user.action} {user.content}, sure: {sure.action} {sure.content}"
 
+    @tasks.tool()
+    async def summarize(text: str, task: TaskContext) -> str:
+        """Ask the caller's model. The suite does not call it."""
+        asked = {"role": "user", "content": {"type": "text", "text": f"Summarize: {text}"}}
+        said = CreateMessageResult.model_validate(await task.sample([asked], maxTokens=100))
+        return said.content.text if isinstance(said.content, TextContent) else f"something that is {said.content.type}"
+
+    @tasks.tool()
+    async def count_up(to: int, task: TaskContext) -> str:
+        """Say how far it is. The suite does not call it."""
+        for number in range(1, to + 1):
+            await task.progress(number, to)
+            await task.sleep(0.3)
+        return f"counted to {to}"
+
     @tasks.tool(task="required")
     async def test_tool_with_task(user: Annotated[UserName, Resolve(ask_name)], task: TaskContext) -> str:
         """Ask first, and become a task when the answer is there."""
         await task.status(f"working for {user.name}")
         return f"Hello, {user.name}! This was a task."
 
-    return mcp
+    return mcp, tasks
 
 
 def main() -> None:
     """Serve until told to stop."""
     parser = argparse.ArgumentParser(description="A server for the official conformance suite of MCP tasks.")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--port", type=int, default=8000, help="for HTTP")
     parser.add_argument("--store", help="a URL or a path, such as memory: or tasks.db")
-    parser.add_argument("--transport", choices=["http", "stdio"], default="http")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--transport", choices=["http", "stdio"], default="http")
+    where.add_argument("--unix", metavar="PATH", help="serve on a Unix socket")
     options = parser.parse_args(namespace=Options())
-    mcp = build(options.store)
-    if options.transport == "stdio":
+    mcp, tasks = build(options.store)
+    if options.unix is not None:
+        tasks.run_unix(options.unix)
+    elif options.transport == "stdio":
         mcp.run("stdio")
     else:
         mcp.run("streamable-http", port=options.port)
@@ -112,6 +131,7 @@ class Options(argparse.Namespace):
     port: int
     store: str | None
     transport: Literal["http", "stdio"]
+    unix: str | None
 
 
 if __name__ == "__main__":

@@ -15,6 +15,12 @@ ROOT = Path(__file__).parent.parent
 SCHEMAS = "tests/wire/schemas"
 
 MODULES: dict[str, dict[str, tuple[str, ...]]] = {
+    "g1_shapes": {
+        "mcp-2025-11-25": (
+            *("RelatedTaskMetadata", "TaskStatus", "Task", "CreateTaskResult", "GetTaskResult"),
+            *("CancelTaskResult", "ListTasksResult", "TaskStatusNotificationParams", "ProgressNotification.params"),
+        ),
+    },
     "g2_shapes": {
         "tasks-2026-07-28": (
             *("Error", "ElicitRequest", "CreateMessageRequest", "ListRootsRequest", "InputRequest", "InputRequests"),

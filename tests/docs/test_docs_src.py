@@ -1,6 +1,7 @@
 """The programs of the docs do what the pages say, over real HTTP on this machine."""
 
 import asyncio
+import json
 import re
 import shlex
 import signal
@@ -100,7 +101,7 @@ async def run_curl(command: str, url: str) -> dict[str, Any]:
 
 
 async def test_the_raw_requests_of_the_docs_are_answered() -> None:
-    call, get_it = curls_of(ROOT / "docs/howto/call-tasks.md")
+    call, get_it, _ = curls_of(ROOT / "docs/howto/call-tasks.md")
     call = call.replace('"months": 3', '"months": 60')
     async with serving(reports.mcp.streamable_http_app()) as url:
         created = (await run_curl(call, url))["result"]
@@ -140,3 +141,31 @@ async def test_one_process_serves_and_another_works_until_it_is_told_to_stop() -
         signal.raise_signal(signal.SIGTERM)
         await asyncio.wait_for(working, 30)
     asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+
+def bodies_of(script: str) -> list[str]:
+    """What the calls of curl in a script send, in order."""
+    words = shlex.split(script, comments=True)
+    return [word for word in words if word.startswith('{"jsonrpc"')]
+
+
+async def test_the_raw_requests_of_the_older_protocol_in_the_docs_are_answered() -> None:
+    *_, script = curls_of(ROOT / "docs/howto/call-tasks.md")
+    hello, initialized, call, get_it, result = bodies_of(script)
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    async with serving(reports.mcp.streamable_http_app()) as url, httpx2.AsyncClient(timeout=30) as client:
+
+        async def ask(body: str) -> dict[str, Any]:
+            answer = await client.post(url, headers=headers, content=body)
+            answer.raise_for_status()
+            headers.setdefault("Mcp-Session-Id", answer.headers["mcp-session-id"])
+            events = [line.removeprefix("data:") for line in answer.text.splitlines() if line.startswith("data:")]
+            return json.loads(events[-1])["result"] if events else {}
+
+        assert "tasks" in (await ask(hello))["capabilities"]
+        headers["MCP-Protocol-Version"] = "2025-11-25"
+        await ask(initialized)
+        task = (await ask(call.replace('"months": 3', '"months": 1')))["task"]
+        assert task["ttl"] == 60_000
+        assert (await ask(get_it.replace("$TASK", task["taskId"])))["taskId"] == task["taskId"]
+        assert (await ask(result.replace("$TASK", task["taskId"])))["structuredContent"] == {"total": 2026}

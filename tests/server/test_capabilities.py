@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
-from caller import EXTENSION, TASKS, VERSION, Caller
+from caller import EXTENSION, TASKS, Caller
 from shop import Shop
 from wares import LEGACY, NO_TASKS, ON_BOTH_WIRES, add_gated, refusal, without_tasks
 from wires import HttpWire
+
+OLD = "2025-06-18"
+"""A version that knows no tasks at all."""
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -143,9 +146,9 @@ class OldCaller(Caller):
 
 async def initialized(caller: Caller) -> Caller:
     old = OldCaller(caller.wire)
-    hello = {"protocolVersion": "2025-11-25", "capabilities": LEGACY, "clientInfo": {"name": "old", "version": "1"}}
+    hello = {"protocolVersion": OLD, "capabilities": LEGACY, "clientInfo": {"name": "old", "version": "1"}}
     message = old.message("initialize", hello)
     (answer,) = [one async for one in old.wire.exchange(message, {})]
-    assert answer["result"]["protocolVersion"] == "2025-11-25" != VERSION
+    assert answer["result"]["protocolVersion"] == OLD
     assert "tasks" not in answer["result"]["capabilities"]
     return old

@@ -90,7 +90,7 @@ async def test_a_legacy_caller_is_asked_and_gets_its_result() -> None:
     ],
     ids=["refused", "of a wrong type", "incomplete", "of an unknown kind", "empty"],
 )
-async def test_a_legacy_caller_that_answers_with_something_else_gets_an_error_and_its_task_is_cancelled(
+async def test_a_legacy_caller_that_answers_with_something_else_gets_an_error_and_its_task_has_failed_with_it(
     answer: dict[str, Any],
 ) -> None:
     shop = Shop()
@@ -100,8 +100,10 @@ async def test_a_legacy_caller_that_answers_with_something_else_gets_an_error_an
         await legacy.reply(await legacy.asked(), **answer)
         answered = await legacy.came.get()
         assert answered["id"] == 1
-        assert "error" in answered
-        assert await the_end_of_the_only_task(shop) == (Phase.CANCELLED, "its caller can't be asked")
+        told = answer.get("error", {"code": -32602})
+        assert answered["error"]["code"] == told["code"]
+        assert answered["error"]["message"] == told.get("message", answered["error"]["message"])
+        assert await the_end_of_the_only_task(shop) == (Phase.FAILED, answered["error"]["message"])
     assert heard == []
 
 

@@ -4,6 +4,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from wires import HttpWire, Message, in_memory
 from raincheck import Owner, Tasks
 from raincheck.core.owner import OwnerKind
 from raincheck.server.listening import METHOD
-from raincheck.server.places import FOR_ALL, FOR_EACH, FOR_STRANGERS, Places, Room
+from raincheck.server.places import STREAMS, Places, Room
 from raincheck.server.sdk import AnyContext, lowlevel_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -42,21 +43,21 @@ def known(number: int) -> Owner:
 
 
 async def test_an_owner_may_follow_so_many_tasks_on_all_its_streams_together() -> None:
-    places = Places()
+    places = Places(STREAMS)
     async with AsyncExitStack() as held:
-        take(places, held, ALICE, FOR_EACH.tasks - 1)
+        take(places, held, ALICE, STREAMS.for_each.tasks - 1)
         take(places, held, ALICE, 1)
         with pytest.raises(MCPError, match="too many followed tasks"):
             take(places, held, ALICE, 1)
-        take(places, held, BOB, FOR_EACH.tasks)
+        take(places, held, BOB, STREAMS.for_each.tasks)
     async with AsyncExitStack() as held:
-        take(places, held, ALICE, FOR_EACH.tasks)
+        take(places, held, ALICE, STREAMS.for_each.tasks)
 
 
 async def test_an_owner_has_so_many_streams_and_no_more() -> None:
-    places = Places()
+    places = Places(STREAMS)
     async with AsyncExitStack() as held:
-        for _ in range(FOR_EACH.streams):
+        for _ in range(STREAMS.for_each.streams):
             take(places, held, ALICE, 0)
         with pytest.raises(MCPError, match="too many streams"):
             take(places, held, ALICE, 0)
@@ -66,45 +67,45 @@ async def test_an_owner_has_so_many_streams_and_no_more() -> None:
 
 
 async def test_all_owners_together_have_so_many_streams_and_follow_so_many_tasks() -> None:
-    for tasks, which in ((FOR_EACH.tasks, "followed tasks"), (0, "streams")):
-        places = Places()
+    for tasks, which in ((STREAMS.for_each.tasks, "followed tasks"), (0, "streams")):
+        places = Places(STREAMS)
         async with AsyncExitStack() as held:
             with pytest.raises(MCPError, match=f"too many {which}"):  # noqa: PT012 - the last of many
-                for number in range(FOR_ALL.streams + 1):
+                for number in range(STREAMS.for_all.streams + 1):
                     take(places, held, known(number), tasks)
-            assert places.tasks.total() <= FOR_ALL.tasks
-            assert places.streams.total() <= FOR_ALL.streams
+            assert places.tasks.total() <= STREAMS.for_all.tasks
+            assert places.streams.total() <= STREAMS.for_all.streams
         async with AsyncExitStack() as held:
             take(places, held, ALICE, 1)
 
 
 @pytest.mark.parametrize("kind", ["headers", "anonymous"])
 async def test_strangers_share_their_places_and_leave_room_for_those_who_are_known(kind: str) -> None:
-    for tasks, which in ((FOR_EACH.tasks, "followed tasks"), (0, "streams")):
-        places = Places()
+    for tasks, which in ((STREAMS.for_each.tasks, "followed tasks"), (0, "streams")):
+        places = Places(STREAMS)
         async with AsyncExitStack() as held:
             with pytest.raises(MCPError, match=f"too many {which}"):  # noqa: PT012 - likewise
-                for number in range(FOR_ALL.streams):
+                for number in range(STREAMS.for_all.streams):
                     take(places, held, stranger(number) if kind == "headers" else Owner.anonymous(), tasks)
-            assert places.streams.total() <= FOR_STRANGERS.streams
-            assert places.tasks.total() <= FOR_STRANGERS.tasks
-            take(places, held, ALICE, FOR_EACH.tasks)
+            assert places.streams.total() <= STREAMS.for_strangers.streams
+            assert places.tasks.total() <= STREAMS.for_strangers.tasks
+            take(places, held, ALICE, STREAMS.for_each.tasks)
 
 
 async def test_a_refused_place_is_none_that_is_taken() -> None:
-    places = Places()
+    places = Places(STREAMS)
     async with AsyncExitStack() as held:
         for _ in range(3):
             with pytest.raises(MCPError, match="too many"):
-                take(places, held, ALICE, FOR_EACH.tasks + 1)
-        take(places, held, ALICE, FOR_EACH.tasks)
+                take(places, held, ALICE, STREAMS.for_each.tasks + 1)
+        take(places, held, ALICE, STREAMS.for_each.tasks)
 
 
 async def test_a_stream_that_is_for_fewer_tasks_than_were_asked_for_gives_back_the_rest() -> None:
-    places = Places()
-    with places.taken(ALICE, FOR_EACH.tasks) as place:
+    places = Places(STREAMS)
+    with places.taken(ALICE, STREAMS.for_each.tasks) as place:
         place.shrink(1)
-        with places.taken(ALICE, FOR_EACH.tasks - 1), pytest.raises(MCPError), places.taken(ALICE, 1):
+        with places.taken(ALICE, STREAMS.for_each.tasks - 1), pytest.raises(MCPError), places.taken(ALICE, 1):
             pass
     assert not places.tasks
     assert not places.streams
@@ -127,14 +128,14 @@ async def test_many_streams_that_are_asked_for_at_once_are_bounded_before_anythi
         refused: list[Message] = []
         for first in asyncio.as_completed(firsts):
             refused.append(await first)
-            if len(refused) == 300 - FOR_EACH.tasks // len(ids):
+            if len(refused) == 300 - STREAMS.for_each.tasks // len(ids):
                 break
         assert {first["error"]["code"] for first in refused} == {-32010}
         # Those that have a place look for one task after the other.
-        assert away.calls["load"] == FOR_EACH.tasks // len(ids)
+        assert away.calls["load"] == STREAMS.for_each.tasks // len(ids)
         away.answers.set()
         answered = await asyncio.gather(*firsts)
-        assert sum("error" not in first for first in answered) == FOR_EACH.tasks // len(ids)
+        assert sum("error" not in first for first in answered) == STREAMS.for_each.tasks // len(ids)
         for one in came:
             await one.aclose()
 
@@ -142,7 +143,7 @@ async def test_many_streams_that_are_asked_for_at_once_are_bounded_before_anythi
 async def test_the_places_of_a_stream_that_ended_and_of_one_that_was_refused_are_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("raincheck.server.places.FOR_EACH", Room(1, 2))
+    monkeypatch.setattr("raincheck.server.listening.STREAMS", replace(STREAMS, for_each=Room(1, 2)))
     shop = Shop(works=False)
     add_gated(shop)
     async with shop.open() as caller:
@@ -157,7 +158,7 @@ async def test_the_places_of_a_stream_that_ended_and_of_one_that_was_refused_are
 
 
 async def test_an_owner_whose_places_are_taken_is_no_burden_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.places.FOR_EACH", Room(5, 1))
+    monkeypatch.setattr("raincheck.server.listening.STREAMS", replace(STREAMS, for_each=Room(5, 1)))
     shop = make_with_tokens(works=False)
     async with serving(shop) as wire:
         alice, mallory = bearing(wire, "alice"), bearing(wire, "mallory")
@@ -231,7 +232,7 @@ async def test_nothing_is_pushed_before_the_acknowledgement_however_long_that_ta
 
 
 async def test_what_is_not_there_takes_up_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.places.FOR_EACH", Room(5, 3))
+    monkeypatch.setattr("raincheck.server.listening.STREAMS", replace(STREAMS, for_each=Room(5, 3)))
     shop = Shop(works=False)
     add_gated(shop)
     async with shop.open() as caller:

@@ -1,7 +1,7 @@
 """The published schemas, pinned: what is sent is checked against them.
 
-The files beside this one have their structure and none of their prose. The tasks extension is looked at first, and what
-it does not know is looked for in the core protocol.
+The files beside this one have their structure and none of their prose. For 2026-07-28 the tasks extension is looked at
+first, and what it does not know is looked for in the core protocol; in 2025-11-25 tasks are of the core protocol.
 """
 
 import json
@@ -37,9 +37,9 @@ _STRICT: Any = jsonschema.validators.extend(
 )
 
 
-def validate(name: str, value: object) -> None:
+def validate(name: str, value: object, version: str = "2026-07-28") -> None:
     """Fail unless the value is what the schema calls `name`, such as `GetTaskResult`."""
-    error: Any = jsonschema.exceptions.best_match(_validator(name).iter_errors(value))
+    error: Any = jsonschema.exceptions.best_match(_validator(name, version).iter_errors(value))
     assert error is None, f"this is no {name}: at {error.json_path}, {error.message}"
 
 
@@ -49,12 +49,14 @@ def definitions(schema: str) -> dict[str, Any]:
 
 
 @cache
-def _validator(name: str) -> Any:
-    for known in (_TASKS, _CORE):
+def _validator(name: str, version: str) -> Any:
+    for known in _SCHEMAS[version]:
         if name in known:
             return _STRICT({"$ref": f"#/$defs/{name}", "$defs": known}, registry=_NOTHING)
     raise LookupError(f"no pinned schema knows {name!r}")
 
 
-_TASKS = definitions("tasks-2026-07-28")
-_CORE = definitions("mcp-2026-07-28")
+_SCHEMAS = {
+    "2026-07-28": (definitions("tasks-2026-07-28"), definitions("mcp-2026-07-28")),
+    "2025-11-25": (definitions("mcp-2025-11-25"),),
+}

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from schemas import definitions, validate
 
-SCHEMAS = ["tasks-2026-07-28", "mcp-2026-07-28"]
+SCHEMAS = ["tasks-2026-07-28", "mcp-2026-07-28", "mcp-2025-11-25"]
 TASK: dict[str, object] = {
     "taskId": "task-1",
     "status": "working",

@@ -34,6 +34,8 @@ class Limits:
     """Tasks that one task spawns, counted by the engine."""
     depth: int = 8
     """How many generations a family may have, counted by the engine."""
+    ttl: timedelta = timedelta(days=7)
+    """The longest time, from creation, for which a caller may ask to have a task kept."""
     notes: int = 10_000
     """History entries after which an attempt's notes are no longer written to the history. The rest always is."""
 

@@ -6,7 +6,10 @@ from typing import Any, assert_never
 from raincheck.core.content import InputKind, InputRequest
 from raincheck.core.payload import Json, Payload, decode
 from raincheck.engine.reply import ACTIONS
-from raincheck.errors import InvalidValue, ToolError
+from raincheck.errors import InvalidValue, ProtocolError, ToolError
+
+REFUSED = "error"
+"""The one field of what is kept as an answer where the caller had none but an error. No answer has only this."""
 
 
 def check_may_ask(caller: Payload | None, kind: InputKind, request: Json) -> None:
@@ -20,16 +23,20 @@ def check_may_ask(caller: Payload | None, kind: InputKind, request: Json) -> Non
     """
     known = decode(caller) if caller is not None else None
     capabilities = known.get("capabilities") if isinstance(known, Mapping) else None
-    if not isinstance(capabilities, Mapping):
-        return
-    needed, declared = str(kind), capabilities.get(kind)
+    missing = missing_capability(capabilities, kind, request) if isinstance(capabilities, Mapping) else None
+    if missing is not None:
+        raise ToolError(f"this tool has to ask something, and its caller did not declare the capability {missing}")
+
+
+def missing_capability(capabilities: Mapping[str, Json], kind: InputKind, request: Json) -> str | None:
+    """What a caller would have had to declare to be asked this; None if it may be asked."""
+    declared = capabilities.get(kind)
     if kind is InputKind.ELICITATION and isinstance(declared, Mapping) and isinstance(request, Mapping):
         mode = str(request.get("mode", "form"))
         # One that names no way at all is asked with forms: there was nothing else once.
         if mode not in (declared or {"form": {}}):
-            needed, declared = f"{kind}.{mode}", None
-    if declared is None:
-        raise ToolError(f"this tool has to ask something, and its caller did not declare the capability {needed}")
+            return f"{kind}.{mode}"
+    return str(kind) if declared is None else None
 
 
 def check_answer(question: InputRequest, answer: Json) -> None:
@@ -53,6 +60,25 @@ def check_answer(question: InputRequest, answer: Json) -> None:
                 raise InvalidValue(f"{what} is an object with a list of roots")
         case _:
             assert_never(question.kind)
+
+
+def refusal(error: ProtocolError) -> Json:
+    """What is kept as the answer of a caller that answered with an error."""
+    told: dict[str, Any] = {"code": error.code, "message": str(error), "data": error.data}
+    return {REFUSED: {name: value for name, value in told.items() if value is not None}}
+
+
+def read_answer(answer: Json) -> Json:
+    """An answer as it was given.
+
+    Raises:
+        ProtocolError: the caller answered with it.
+    """
+    error = answer.get(REFUSED) if isinstance(answer, Mapping) and len(answer) == 1 else None
+    if isinstance(error, Mapping):
+        code = error.get("code")
+        raise ProtocolError(str(error.get("message")), code if isinstance(code, int) else 0, error.get("data"))
+    return answer
 
 
 def _check_elicited(what: str, question: InputRequest, answer: Mapping[str, Json]) -> None:

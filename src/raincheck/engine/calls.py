@@ -11,7 +11,7 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import HistoryEntry, Task, TaskId
 from raincheck.core.text import check_name
-from raincheck.engine.answers import check_answer
+from raincheck.engine.answers import check_answer, refusal
 from raincheck.engine.creation import Request, create_task
 from raincheck.engine.desk import Ended
 from raincheck.engine.following import Following
@@ -20,6 +20,7 @@ from raincheck.engine.reply import result_of
 from raincheck.engine.settings import Settings
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.wakeups import Wakeups
+from raincheck.errors import ProtocolError
 from raincheck.stores.apply import answer, apply
 from raincheck.stores.requests import PAGE_LIMIT, Page, Position, TaskQuery
 
@@ -163,13 +164,21 @@ class Calls:
         Raises:
             InvalidValue: an answer is not what was asked for. All the questions stay open.
         """
-        now, limits = self._means.clock.now(), self._means.limits
         for question in (await self.view(task_id, owner=owner)).inputs:
             if question.key in answers:
                 # In a thread: what checks it is imported when it is first needed, and that reads the disk.
                 await asyncio.to_thread(check_answer, question, answers[question.key])
+        return await self._answer(task_id, answers, owner, actor)
+
+    async def refuse(
+        self, task_id: str, key: str, error: ProtocolError, *, owner: Owner = ME, actor: str = "caller"
+    ) -> Task:
+        """Answer an open question with an error, which the body gets in the place of an answer."""
+        return await self._answer(task_id, {key: refusal(error)}, owner, actor)
+
+    async def _answer(self, task_id: str, answers: Mapping[str, Json], owner: Owner, actor: str) -> Task:
         payloads = {key: encode(value, what=f"the answer to {key!r}") for key, value in answers.items()}
-        scope = self._scope(owner)
+        now, limits, scope = self._means.clock.now(), self._means.limits, self._scope(owner)
         return await answer(self._means.store, TaskId(task_id), scope, payloads, actor=actor, now=now, limits=limits)
 
     async def cancel(

@@ -11,7 +11,7 @@ from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, Payload, encode
 from raincheck.core.records import TaskId, Tool
-from raincheck.core.retention import LONGEST_KEEP, clamp_ttl
+from raincheck.core.retention import clamp_ttl
 from raincheck.engine.tools import TaskTool
 
 
@@ -64,7 +64,7 @@ def create_task(
         priority=tool.priority,
         deadline_at=None if not timeouts else now + min(timeouts),
         retry=tool.retry,
-        retention=replace(tool.retention, ttl=clamp_ttl(request.ttl, LONGEST_KEEP) or tool.retention.ttl),
+        retention=replace(tool.retention, ttl=clamp_ttl(request.ttl, limits.ttl) or tool.retention.ttl),
         actor=request.actor,
     )
     return create(new, now, limits)

@@ -8,7 +8,7 @@ from raincheck.core.change import Creation
 from raincheck.core.commands import Note
 from raincheck.core.content import Artifact, InputKind, InputRequest, Step
 from raincheck.core.payload import Json, Payload, decode, encode
-from raincheck.engine.answers import check_may_ask
+from raincheck.engine.answers import check_may_ask, read_answer
 from raincheck.engine.checkpoints import Checkpoints
 from raincheck.engine.desk import Ended, StepTurn
 from raincheck.engine.fingerprint import fingerprint
@@ -71,7 +71,7 @@ class LocalDesk:
             asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self._hold.fence)
             await self._hold.note(Note(self._hold.fence, asked=(asked,)))
         answer = await self.patience.wait_for(lambda: self._answer_to(key))
-        return None if answer is None else decode(answer)
+        return None if answer is None else read_answer(decode(answer))
 
     async def sleep(self, seconds: float) -> None:
         await self.patience.checkpoint()

@@ -10,13 +10,18 @@ from mcp.server.lowlevel import Server
 from mcp_types import CallToolRequestParams, RequestParams, SubscriptionsListenRequestParams
 
 from raincheck.errors import ConfigurationError
+from raincheck.server.asking import Asking
+from raincheck.server.g1_methods import G1Methods
+from raincheck.server.g1_middleware import G1Middleware
+from raincheck.server.g2_methods import G2Methods
 from raincheck.server.listening import METHOD, Listening
-from raincheck.server.methods import TaskMethods
-from raincheck.server.requests import is_modern
+from raincheck.server.pushing import Pushing
+from raincheck.server.requests import by_generation, is_modern
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext, unwrap_calls
 from raincheck.server.served import ServedTools
 from raincheck.server.tool_calls import ToolCalls
+from raincheck.server.watching import Watching
 from raincheck.server.workplace import Workplace
 from raincheck.wire.g2 import EXTENSION
 
@@ -36,12 +41,21 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
         raise ConfigurationError(f"server {server.name!r} serves no tools: give it on_call_tool first")
     # Inside what other extensions put around calls: they may refuse one before there is a task.
     around, tools.handler = unwrap_calls(workplace.server, calls.handler)
-    methods = TaskMethods(running)
-    server.add_request_handler("tools/call", CallToolRequestParams, around(ToolCalls(running, tools, workplace)))
-    server.add_request_handler("tasks/get", RequestParams, methods.get)
-    server.add_request_handler("tasks/update", RequestParams, methods.update)
-    server.add_request_handler("tasks/cancel", RequestParams, methods.cancel)
+    watching = Watching(running)
+    asking, pushing = Asking(running, watching), Pushing(running, watching)
+    tool_calls = ToolCalls(running, tools, workplace, watching, asking)
+    server.add_request_handler("tools/call", CallToolRequestParams, around(tool_calls))
+    g1, g2 = G1Methods(running, watching, asking, pushing), G2Methods(running)
+    for method, handler in {
+        "tasks/get": by_generation(g1=g1.get, g2=g2.get),
+        "tasks/result": by_generation(g1=g1.result),
+        "tasks/list": by_generation(g1=g1.list),
+        "tasks/update": by_generation(g2=g2.update),
+        "tasks/cancel": by_generation(g1=g1.cancel, g2=g2.cancel),
+    }.items():
+        server.add_request_handler(method, RequestParams, handler)
     server.middleware.append(ignore_task_field)
+    server.middleware.append(G1Middleware(running, tools, pushing))
     _listen(server, Listening(running))
     server.extensions[EXTENSION] = {}
     server.lifespan = _around(server.lifespan, running, tools, workplace)

@@ -30,7 +30,7 @@ def describe_caller(ctx: AnyContext, answers: Json = None) -> dict[str, Json]:
     propagate.inject(trace_context)
     told: dict[str, Json] = {"identity": _identity(ctx), "trace": trace_context, "answers": answers}
     known = {name: value for name, value in told.items() if value}
-    return known | {"capabilities": _capabilities(ctx.session.client_capabilities)}
+    return {**known, "capabilities": declared_capabilities(ctx.session.client_capabilities)}
 
 
 def _identity(ctx: AnyContext) -> Json:
@@ -42,11 +42,10 @@ def _identity(ctx: AnyContext) -> Json:
     return cast("Json", token.model_dump(mode="json", exclude_none=True, include=kept))
 
 
-def _capabilities(declared: ClientCapabilities | None) -> Json:
+def declared_capabilities(declared: ClientCapabilities | None) -> Mapping[str, Json]:
+    """What a caller said it can be asked."""
     kinds = {str(kind) for kind in InputKind}
-    if declared is None:
-        return {}
-    return cast("Json", declared.model_dump(mode="json", by_alias=True, exclude_none=True, include=kinds))
+    return {} if declared is None else declared.model_dump(mode="json", by_alias=True, exclude_none=True, include=kinds)
 
 
 def capabilities_of(caller: Json) -> ClientCapabilities:

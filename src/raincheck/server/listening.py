@@ -26,7 +26,7 @@ from mcp_types import (
 from raincheck.core.owner import Owner
 from raincheck.engine.fingerprint import fingerprint
 from raincheck.errors import StoreUnavailable, TaskNotFound
-from raincheck.server.places import Places
+from raincheck.server.places import STREAMS, Places
 from raincheck.server.refusals import invalid_params, missing_capability, refusing
 from raincheck.server.requests import is_modern, knows_tasks
 from raincheck.server.running import Running
@@ -57,7 +57,7 @@ class Listening:
 
     def __init__(self, running: Running) -> None:
         self._running = running
-        self._places = Places()
+        self._places = Places(STREAMS)
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         wanted = _filter_of(ctx)

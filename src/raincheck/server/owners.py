@@ -3,20 +3,23 @@
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, principal_components
 from starlette.requests import HTTPConnection
 
 from raincheck.core.owner import Owner, OwnerKind
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk import AnyContext, connection_of
 
 OwnerFunction: TypeAlias = Callable[[AnyContext], Owner | Awaitable[Owner | None] | None]
 """For servers with an authentication of their own: whose request it is; None leaves it to the rules here.
 
 `ctx.request` is the HTTP request, where there is one. It may be a coroutine.
 """
+
+Anonymous: TypeAlias = Literal["id", "session"]
+"""What gives a caller that nobody knows the right to a task: to have its id, or to be in the session it began in."""
 
 KEY_NAME = "owners"
 """The store's secret for hashes of headers."""
@@ -29,8 +32,11 @@ def verified_token(ctx: AnyContext) -> AccessToken | None:
     return user.access_token if isinstance(user, AuthenticatedUser) else None
 
 
-def owner_of(ctx: AnyContext, key: bytes) -> Owner:
-    """The owner of what a request asks for. `key` is for hashes of headers that nobody verifies."""
+def owner_of(ctx: AnyContext, key: bytes, *, by_session: bool = False) -> Owner:
+    """The owner of what a request asks for. `key` is for hashes of what nobody verifies, and nobody should read.
+
+    `by_session` tells strangers apart by the sessions they have. Callers of 2026 have none.
+    """
     request: Any = ctx.request
     if not isinstance(request, HTTPConnection):
         # No HTTP: stdio, a socket of this machine, or the same process.
@@ -40,9 +46,13 @@ def owner_of(ctx: AnyContext, key: bytes) -> Owner:
         return _owner_of_token(token)
     header = request.headers.get("authorization")
     if header:
-        digest = hmac.new(key, header.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
-        return Owner(OwnerKind.HEADER, (digest,))
-    return Owner.anonymous()
+        return Owner(OwnerKind.HEADER, (_digest(header, key),))
+    session = connection_of(ctx).session_id if by_session else None
+    return Owner.anonymous() if session is None else Owner(OwnerKind.SESSION, (_digest(session, key),))
+
+
+def _digest(text: str, key: bytes) -> str:
+    return hmac.new(key, text.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
 
 
 def _owner_of_token(token: AccessToken) -> Owner:

@@ -18,10 +18,21 @@ class Room:
     tasks: int
 
 
-FOR_ALL = Room(1_000, 10_000)
-FOR_STRANGERS = Room(500, 5_000)
-"""Together: any of them can be as many owners as they like."""
-FOR_EACH = Room(100, 1_000)
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """Who has how much of it."""
+
+    for_all: Room
+    for_strangers: Room
+    """Together: any of them can be as many owners as they like."""
+    for_each: Room
+
+
+STREAMS = Rooms(Room(1_000, 10_000), Room(500, 5_000), Room(100, 1_000))
+"""Streams that push changes of tasks."""
+
+RESULTS = Rooms(Room(10_000, 10_000), Room(5_000, 5_000), Room(2_000, 2_000))
+"""Requests that wait for the result of one task. They do next to nothing."""
 
 
 @dataclass(slots=True)
@@ -41,7 +52,8 @@ class Place:
 class Places:
     """The streams of one process. A place is taken before anything is looked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
         self.streams: Counter[str] = Counter()
         self.tasks: Counter[str] = Counter()
         """By who has them."""
@@ -54,10 +66,11 @@ class Places:
             MCPError: there is none.
         """
         is_stranger = owner.kind in UNVERIFIED
-        who, room = ("", FOR_STRANGERS) if is_stranger else (owner.key, FOR_EACH)
+        rooms = self._rooms
+        who, room = ("", rooms.for_strangers) if is_stranger else (owner.key, rooms.for_each)
         for limit, taken, wanted, theirs, most in (
-            ("streams", self.streams, 1, room.streams, FOR_ALL.streams),
-            ("followed tasks", self.tasks, tasks, room.tasks, FOR_ALL.tasks),
+            ("streams", self.streams, 1, room.streams, rooms.for_all.streams),
+            ("followed tasks", self.tasks, tasks, room.tasks, rooms.for_all.tasks),
         ):
             bound = theirs if taken[who] + wanted > theirs else most if taken.total() + wanted > most else None
             if bound is not None:

@@ -32,6 +32,7 @@ class ServedSettings(ToolSettings, total=False):
     task: TaskUse
     inline_for: float
     idempotency: IdempotencyKey | None
+    meanwhile: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,12 @@ class TaskPolicy:
     idempotency: IdempotencyKey | None = None
     """What makes two calls of one owner the same: a repeated one gets the first one's task."""
 
+    meanwhile: str | None = None
+    """What the model of a 2025-11-25 host may read while there is no result yet; a short sentence of ours if None."""
+
     def __post_init__(self) -> None:
+        if self.meanwhile is not None and (not isinstance(self.meanwhile, str) or not self.meanwhile.strip()):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+            raise ConfigurationError(f"meanwhile is a sentence for a model to read, not {self.meanwhile!r}")
         if self.task not in get_args(TaskUse):
             raise ConfigurationError(f'task is "required", "optional" or "forbidden", not {self.task!r}')
         check_seconds("inline_for", self.inline_for, least=0, most=LONGEST_INLINE)

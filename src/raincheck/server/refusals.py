@@ -8,6 +8,7 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
+from raincheck.core.content import View
 from raincheck.core.owner import Owner
 from raincheck.errors import (
     IdempotencyConflict,
@@ -83,6 +84,19 @@ def telling(method: str) -> Generator[None]:
     except Exception as error:
         # The author's code, such as what makes an idempotency key: what it says is not for callers.
         raise crashed(method, error) from error
+
+
+@contextmanager
+def reading(view: View) -> Generator[None]:
+    """Read what is kept of a task. If it can't be read, that is not its owner's fault.
+
+    Raises:
+        MCPError: it can't.
+    """
+    try:
+        yield
+    except InvalidValue as error:
+        raise crashed(f"task {view.task.shown_id}", error) from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mcp.server.context import HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -9,8 +10,8 @@ from starlette.requests import HTTPConnection
 
 from raincheck.errors import TaskNotFound
 from raincheck.server.refusals import invalid_params, missing_capability
-from raincheck.server.sdk import AnyContext
-from raincheck.wire import codes
+from raincheck.server.sdk import AnyContext, Handler
+from raincheck.wire import codes, g1
 from raincheck.wire.g2 import EXTENSION
 
 LONGEST_ID = 200
@@ -28,22 +29,53 @@ def knows_tasks(ctx: AnyContext) -> bool:
     return is_modern(ctx) and declared is not None and EXTENSION in (declared.extensions or {})
 
 
-def task_id_of(ctx: AnyContext) -> str:
+def speaks_g1(ctx: AnyContext) -> bool:
+    """Whether the request is of the version whose tasks are part of the core protocol."""
+    return ctx.protocol_version == g1.VERSION
+
+
+def asks_for_task(ctx: AnyContext) -> bool:
+    """Whether the caller itself asks for a task, as it does in that version."""
+    return speaks_g1(ctx) and (ctx.params or {}).get("task") is not None
+
+
+def by_generation(*, g1: Handler | None = None, g2: Handler | None = None) -> Handler:
+    """What serves a method in each generation. Where it serves none, there is no such method."""
+
+    async def serve(ctx: AnyContext, params: Any) -> HandlerResult:  # noqa: ANN401 - any method's
+        handler = g2 if is_modern(ctx) else g1 if speaks_g1(ctx) else None
+        if handler is None:
+            raise MCPError(codes.METHOD_NOT_FOUND, "Method not found", ctx.method)
+        return await handler(ctx, params)
+
+    return serve
+
+
+def routed_task(ctx: AnyContext) -> str:
     """The task that a request of the extension is about.
 
     Raises:
-        MCPError: the method is not of this version, the caller does not know tasks, or it is not clear which is meant.
+        MCPError: the caller does not know tasks, or it is not clear which is meant.
         TaskNotFound: no task has such an id.
     """
-    if not is_modern(ctx):
-        raise MCPError(codes.METHOD_NOT_FOUND, "Method not found", ctx.method)
     if not knows_tasks(ctx):
         raise missing_capability()
+    task_id = named_task(ctx)
+    _check_routing(ctx, task_id)
+    return task_id
+
+
+def named_task(ctx: AnyContext) -> str:
+    """The task that a request names.
+
+    Raises:
+        MCPError: it names none.
+        TaskNotFound: no task has such an id.
+    """
     task_id: object = (ctx.params or {}).get("taskId")
     if not isinstance(task_id, str):
         kind = "nothing" if task_id is None else type(task_id).__name__
         raise invalid_params(f"{ctx.method} needs params.taskId, a text, not {kind}")
-    _check_routing(ctx, task_id)
     if len(task_id) > LONGEST_ID:
         # Not looked for, and not repeated: the rest of it is nobody's id.
         raise TaskNotFound(f"{task_id[:LONGEST_ID]}…")

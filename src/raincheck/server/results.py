@@ -1,4 +1,4 @@
-"""What a tool returns or raises, as a task keeps it: always the JSON of a `CallToolResult`."""
+"""What a tool returns or raises: as a task keeps it, always the JSON of a `CallToolResult`; and as a call gives it."""
 
 import logging
 from collections.abc import Generator, Mapping
@@ -11,10 +11,19 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
+from raincheck.core.content import View
+from raincheck.core.lifecycle import Status
 from raincheck.core.payload import Json
 from raincheck.errors import ProtocolError, ToolError
+from raincheck.wire import codes
+from raincheck.wire.failures import chose_its_error, error_of
+from raincheck.wire.results import tool_result
+from raincheck.wire.words import outcome_of
 
 logger = logging.getLogger(__name__)
+
+COMPLETE = {"resultType": "complete"}
+"""What the SDK wants said of every result, and leaves out where a version does not know it."""
 
 
 def keep_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
@@ -59,6 +68,25 @@ def value_of(result: Json) -> Json:
     if isinstance(structured, Mapping) and set(structured) == {"result"}:
         return structured["result"]
     return structured
+
+
+def call_result(view: View) -> dict[str, Any]:
+    """What the call of a task that has ended returns.
+
+    Raises:
+        MCPError: it returns nothing, and this is why.
+    """
+    match view.task.status:
+        case Status.COMPLETED:
+            return {**tool_result(view.task, outcome_of(view)), **COMPLETE}
+        case Status.FAILED if not chose_its_error(view):
+            # As the SDK tells of a crash, so that the model reads of it.
+            return {**as_json(error_result(error_of(view)["message"])), **COMPLETE}
+        case Status.FAILED:
+            error = error_of(view)
+            raise MCPError(error["code"], error["message"], error.get("data"))
+        case _:
+            raise MCPError(codes.CANCELLED, view.task.status_message or "the call was cancelled")
 
 
 @contextmanager

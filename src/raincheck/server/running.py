@@ -9,24 +9,24 @@ from datetime import timedelta
 from os import PathLike
 from typing import Any, cast
 
-from mcp.shared.exceptions import MCPError
-
 from raincheck.clock import Clock
 from raincheck.core.content import View
 from raincheck.core.owner import Owner
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.tool_checks import check_kind
-from raincheck.errors import ConfigurationError, InvalidValue
+from raincheck.errors import ConfigurationError
 from raincheck.opening import open_store
 from raincheck.server import audit
-from raincheck.server.owners import KEY_NAME, OwnerFunction, owner_of
+from raincheck.server.cursors import KEY_NAME as CURSORS
+from raincheck.server.owners import KEY_NAME as OWNERS
+from raincheck.server.owners import Anonymous, OwnerFunction, owner_of
 from raincheck.server.pace import Pace
 from raincheck.server.recalling import recall_durations, tell_of_missing_tools
-from raincheck.server.refusals import crashed, telling
-from raincheck.server.results import error_result
+from raincheck.server.refusals import reading, telling
+from raincheck.server.results import call_result
 from raincheck.server.sdk import AnyContext
 from raincheck.server.shielding import see_through
-from raincheck.wire import codes, g2
+from raincheck.wire import g2
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class Options:
     clock: Clock
     works: bool
     owner: OwnerFunction | None
+    anonymous: Anonymous
 
 
 class Running:
@@ -63,7 +64,7 @@ class Running:
         self._toolbox = toolbox
         self._engine: Engine | None = None
         self._stopping: Engine | None = None
-        self._key = b""
+        self._secrets = dict.fromkeys((OWNERS, CURSORS), b"")
         self._users = 0
         self.jobs: set[asyncio.Future[Any]] = set()
         """What has to be done before the engine stops."""
@@ -94,7 +95,9 @@ class Running:
                 theirs = await theirs
             if theirs is not None:
                 check_kind("what the server's `owner` function returns", theirs, Owner)
-            return owner_of(ctx, self._key) if theirs is None else theirs
+            if theirs is not None:
+                return theirs
+            return owner_of(ctx, self._secrets[OWNERS], by_session=self.options.anonymous == "session")
 
     def shown(self, view: View) -> int:
         """The view is about to be shown to its owner. Returns after how many milliseconds to ask again."""
@@ -110,10 +113,9 @@ class Running:
         Raises:
             MCPError: what is kept of it can't be read, which is not its owner's fault.
         """
-        try:
-            return cast("dict[str, Any]", tell(view, poll_ms=self.shown(view)))
-        except InvalidValue as error:
-            raise crashed(f"task {view.task.shown_id}", error) from error
+        poll_ms = self.shown(view)
+        with reading(view):
+            return cast("dict[str, Any]", tell(view, poll_ms=poll_ms))
 
     def answer(self, view: View) -> dict[str, Any]:
         """The result of a task that has ended, as the call itself would have had it.
@@ -121,18 +123,14 @@ class Running:
         Raises:
             MCPError: it has none.
         """
-        shown = self.translate(view)
-        match shown["status"]:
-            case "completed":
-                return shown["result"]
-            case "failed" if not g2.chose_its_error(view):
-                # As the SDK tells of a crash, so that the model reads of it.
-                return error_result(shown["error"]["message"]).model_dump(by_alias=True, exclude_none=True)
-            case "failed":
-                error = shown["error"]
-                raise MCPError(error["code"], error["message"], error.get("data"))
-            case _:
-                raise MCPError(codes.CANCELLED, shown.get("statusMessage") or "the call was cancelled")
+        self.shown(view)
+        with reading(view):
+            return call_result(view)
+
+    @property
+    def cursor_key(self) -> bytes:
+        """What cursors are signed with."""
+        return self._secrets[CURSORS]
 
     @asynccontextmanager
     async def entered(self, prepare: Callable[[], object]) -> AsyncGenerator[None]:
@@ -166,7 +164,7 @@ class Running:
         options = self.options
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(options.store))
-            self._key = await store.secret(KEY_NAME)
+            self._secrets = {name: await store.secret(name) for name in (OWNERS, CURSORS)}
             now = options.clock.now()
             await recall_durations(store, options.namespace, self.pace, now)
             await tell_of_missing_tools(store, options.namespace, self._toolbox, now)

@@ -7,6 +7,7 @@ that says so, and not at the first call. How it composes calls, which is told by
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.extension import Extension, RequestHandler, compose_tool_call_handler
 from mcp.server.lowlevel import Server
@@ -14,6 +15,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import SubscriptionBus
+from mcp.shared.dispatcher import Outbound
 
 from raincheck.errors import ConfigurationError
 
@@ -72,3 +74,26 @@ def request_of(context: Context[Any, Any]) -> AnyContext | None:
 def bus_of(server: MCPServer[Any]) -> SubscriptionBus | None:
     """Where tools publish that something has changed. Bodies that run later publish there too."""
     return cast("SubscriptionBus | None", getattr(server, "_subscriptions", None))
+
+
+def connection_of(ctx: AnyContext) -> Connection:
+    """The connection that a request came on, which a session keeps to itself."""
+    return cast("Connection", getattr(ctx.session, "_connection"))  # noqa: B009 - it has no public name
+
+
+def stream_of(ctx: AnyContext) -> Outbound | None:
+    """Where notifications go out with the answer to a request; None if the answer goes out alone, as JSON."""
+    if ctx.session.can_send_request or not connection_of(ctx).has_standalone_channel:
+        return cast("Outbound", getattr(ctx.session, "_request_outbound"))  # noqa: B009 - likewise
+    return None
+
+
+def channel_of(ctx: AnyContext) -> Outbound | None:
+    """Where the caller of a request can be reached: on the request's own stream, or else on the connection's.
+
+    None where it can't be: each request of a caller without a session stands alone.
+    """
+    if ctx.session.can_send_request:
+        return cast("Outbound", getattr(ctx.session, "_request_outbound"))  # noqa: B009 - likewise
+    connection = connection_of(ctx)
+    return connection if connection.has_standalone_channel else None

@@ -72,8 +72,7 @@ class ServedTools:
 
     def find(self, name: str) -> ServedTool | None:
         """The tool of this name, if its calls become tasks and the server still has it."""
-        knows = self._server.get_tool_input_schema
-        if knows is not None and knows(name) is None:
+        if not self.has(name):
             return None
         known, current = self._by_name.get(name), tool_of(self._workplace.server, name)
         # If the server has another of that name by now, that is called.
@@ -87,6 +86,11 @@ class ServedTools:
             settings = cast("ServedSettings", {"retry_on": (), **settings})
         body = handler_body(name, self.handler, self._workplace)
         return self._keep(name, body, current, settings, is_new=known is None)
+
+    def has(self, name: str) -> bool:
+        """Whether the server has a tool of this name, as far as it can tell."""
+        knows = self._server.get_tool_input_schema
+        return knows is None or knows(name) is not None
 
     def take_listed(self, name: str) -> None:
         """The server has the tool now: from here on, it is that one."""

@@ -8,7 +8,7 @@ from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner, OwnerKind
 from raincheck.errors import QuotaExceeded
 
-UNVERIFIED = frozenset({OwnerKind.HEADER, OwnerKind.ANONYMOUS})
+UNVERIFIED = frozenset({OwnerKind.HEADER, OwnerKind.SESSION, OwnerKind.ANONYMOUS})
 
 
 class Strangers:

@@ -1,10 +1,13 @@
 """Tasks for a server of the `mcp` SDK: the one thing that its author attaches."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from os import PathLike
-from typing import Any, ClassVar, TypeVar, Unpack, overload
+from typing import Any, ClassVar, TypeVar, Unpack, get_args, overload
 
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
 from mcp.server.mcpserver import Icon, MCPServer
 from mcp_types import ToolAnnotations
 
@@ -19,11 +22,12 @@ from raincheck.opening import check_store_name
 from raincheck.server.attaching import attach
 from raincheck.server.functions import ServedFunction, name_of, request_parameter
 from raincheck.server.own_calls import caller_of
-from raincheck.server.owners import OwnerFunction
+from raincheck.server.owners import Anonymous, OwnerFunction
 from raincheck.server.policy import ServedSettings
 from raincheck.server.running import Options, Running
 from raincheck.server.sdk import AnyServer, lowlevel_of
 from raincheck.server.served import ServedTools, check_settings
+from raincheck.server.unix import UnixListener, serve_until_signal
 from raincheck.server.workplace import Workplace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,7 +48,8 @@ class Tasks:
     They start and stop with the server, and go on where an earlier process left them. `store` is a URL or a path (see
     `open_store`); `namespace` keeps servers on one store apart, and is the server's name unless another is given;
     with `works=False` this process takes tasks and answers for them, and leaves the running to others. `owner` is for
-    servers with an authentication of their own: it says whose a request is.
+    servers with an authentication of their own: it says whose a request is. A caller over HTTP that nobody knows gets
+    at a task by its id; with `anonymous="session"`, only in the session in which it began.
 
     Raises:
         ConfigurationError: tasks can't be attached to this server like that.
@@ -65,6 +70,7 @@ class Tasks:
         settings: Settings | None = None,
         works: bool = True,
         owner: OwnerFunction | None = None,
+        anonymous: Anonymous = "id",
         clock: Clock | None = None,
     ) -> None:
         self._lowlevel = lowlevel = lowlevel_of(server)
@@ -74,6 +80,8 @@ class Tasks:
         check_kind("settings", settings, Settings)
         if owner is not None and not callable(owner):
             raise ConfigurationError(f"owner is a function that says whose a request is, not {owner!r}")
+        if anonymous not in get_args(Anonymous):
+            raise ConfigurationError(f'anonymous is "id" or "session", not {anonymous!r}')
         if namespace is not None:
             check_kind("namespace", namespace, str)
         if namespace is None and lowlevel.name == UNNAMED:
@@ -97,6 +105,7 @@ class Tasks:
             clock=clock or SystemClock(),
             works=works,
             owner=owner,
+            anonymous=anonymous,
         )
         self._running = Running(options, self._toolbox)
         attach(lowlevel, self._running, self._tools, self._workplace)
@@ -121,6 +130,20 @@ class Tasks:
         with signals(self._running.hurry) as told:
             async with self.running():
                 await told.wait()
+
+    async def serve_unix(
+        self, path: str | PathLike[str], *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve on a Unix socket, for this user alone, until cancelled. `start` of an anyio task group waits for it.
+
+        Raises:
+            ConfigurationError: it can't listen there, or another server does.
+        """
+        await UnixListener(self._lowlevel, path).serve(task_status)
+
+    def run_unix(self, path: str | PathLike[str]) -> None:
+        """Serve on a Unix socket until SIGTERM or SIGINT. A second signal cuts the waiting short."""
+        asyncio.run(serve_until_signal(self.serve_unix(path), self._running.hurry))
 
     @overload
     def tool(self, fn: F, /) -> F: ...

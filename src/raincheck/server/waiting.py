@@ -1,9 +1,8 @@
 """Callers that do not see their task: they wait for its end, and are asked what it asks."""
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from typing import Any, cast
+from typing import cast
 
 from mcp.server.context import HandlerResult
 from mcp_types import CallToolRequestParams
@@ -12,15 +11,15 @@ from raincheck.core.content import View
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
-from raincheck.engine import Engine
 from raincheck.errors import IllegalTransition
+from raincheck.server.asking import Asking
 from raincheck.server.leaving import Leaving
-from raincheck.server.questions import ask_directly
 from raincheck.server.refusals import invalid_params
 from raincheck.server.requests import is_modern
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
 from raincheck.server.served import ServedTool
+from raincheck.server.watching import Watching
 from raincheck.wire import g2
 
 MOMENT = 0.05
@@ -38,14 +37,20 @@ def is_next_round(ctx: AnyContext, params: CallToolRequestParams) -> bool:
 class Waiting:
     """Waits with callers for the ends of their tasks."""
 
-    def __init__(self, running: Running, leaving: Leaving) -> None:
+    def __init__(self, running: Running, watching: Watching, asking: Asking, leaving: Leaving) -> None:
         self._running = running
+        self._watching = watching
+        self._asking = asking
         self._leaving = leaving
 
     async def wait(self, ctx: AnyContext, task: Task) -> HandlerResult | View:
         """The end of the task, or what it asks first."""
         with self._leaving.while_wanted(task):
-            return await self._follow(ctx, task, self._running.engine)
+            if is_modern(ctx):
+                return await self._follow(ctx, task)
+            # Asked beside, so that the end of the task is seen while somebody thinks about an answer.
+            async with self._asking.beside(ctx, task, is_seen=False):
+                return await self._follow(ctx, task)
 
     async def go_on(
         self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams, owner: Owner
@@ -66,43 +71,26 @@ class Waiting:
             await self._running.engine.answer(task_id, answers, owner=owner)
         return await self.wait(ctx, view.task)
 
-    async def _follow(self, ctx: AnyContext, task: Task, engine: Engine) -> HandlerResult | View:
+    async def _follow(self, ctx: AnyContext, task: Task) -> HandlerResult | View:
         reported = -1.0
-        asking: asyncio.Future[None] | None = None
-        try:
-            async with aclosing(engine.follow(task.id, owner=task.owner)) as views:
-                async for view in views:
-                    if view.task.is_terminal:
-                        await _raise_from(asking)
-                        return view
-                    progress = view.task.progress
-                    if progress is not None and progress.done > reported:
-                        reported = progress.done
-                        await ctx.session.report_progress(progress.done, progress.total, view.task.status_message)
-                    if view.inputs and is_modern(ctx):
-                        # Branches of a body that ask side by side are asked in one round.
-                        await self._running.options.clock.sleep(MOMENT)
-                        return _input_required(await engine.view(task.id, owner=task.owner))
-                    if view.inputs and asking is None:
-                        # Beside, so that the end of the task is seen while somebody thinks about an answer.
-                        asking = asyncio.ensure_future(ask_directly(ctx, task, engine))
-        finally:
-            if asking is not None:
-                asking.cancel()
+        async with aclosing(self._watching.follow(task)) as views:
+            async for view in views:
+                if view.task.is_terminal:
+                    return view
+                progress = view.task.progress
+                if progress is not None and progress.done > reported:
+                    reported = progress.done
+                    await ctx.session.report_progress(progress.done, progress.total, view.task.status_message)
+                if view.inputs and is_modern(ctx):
+                    # Branches of a body that ask side by side are asked in one round.
+                    await self._running.options.clock.sleep(MOMENT)
+                    return _input_required(await self._running.engine.view(task.id, owner=task.owner))
         raise AssertionError("a task is followed to its end")
-
-
-async def _raise_from(asking: "asyncio.Future[None] | None") -> None:
-    """Asking may be what ended the task: then why it did is what its caller is told."""
-    if asking is not None:
-        ended, _ = await asyncio.wait([asking], timeout=MOMENT)
-        for one in ended:
-            one.result()
 
 
 def _input_required(view: View) -> HandlerResult | View:
     """What the task asks, for the next round; the task, if it has ended meanwhile."""
     if view.task.is_terminal:
         return view
-    requests = cast("dict[str, Any]", g2.detailed(view, poll_ms=1)).get("inputRequests", {})
+    requests = dict(g2.input_requests(view))
     return {"resultType": "input_required", "inputRequests": requests, "requestState": STATE + view.task.id}

@@ -30,6 +30,7 @@ from raincheck.core.content import InputKind
 from raincheck.core.payload import Json
 from raincheck.core.records import shorten_id
 from raincheck.engine.context import TaskContext
+from raincheck.errors import ProtocolError
 from raincheck.server.callers import answers_of, capabilities_of
 from raincheck.server.sdk import AnyContext, bus_of
 
@@ -95,14 +96,18 @@ async def ask(task: TaskContext, request: ServerRequest, name: str | None = None
     """Ask the caller of a task something, in the words of the protocol.
 
     Raises:
-        MCPError: tasks can't ask that.
+        MCPError: tasks can't ask that, or the caller answers with an error.
     """
     if request.method not in KINDS:
         raise MCPError(INVALID_REQUEST, f"a task can't send {request.method}: its caller need not be connected")
     kind, usual_name = KINDS[request.method]
     params = request.params
     body = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
-    return await task.ask(kind, cast("Json", body), name=name or usual_name)
+    try:
+        return await task.ask(kind, cast("Json", body), name=name or usual_name)
+    except ProtocolError as error:
+        # Bodies that know the SDK know its errors.
+        raise MCPError(error.code, str(error), error.data) from error
 
 
 def _covers(has: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -4,26 +4,20 @@ Nothing that a body may have left makes this fail: an outcome of an odd shape, o
 well as it can be, because a caller whose polls fail has lost the task.
 """
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import assert_never, cast
 
-from raincheck.core.content import InputKind, View
-from raincheck.core.content import InputRequest as Question
+from raincheck.core.content import View
 from raincheck.core.lifecycle import Status
-from raincheck.core.payload import Json, decode
+from raincheck.core.payload import Json
 from raincheck.core.records import Task
 from raincheck.wire import g2_shapes as shapes
-from raincheck.wire.codes import INTERNAL_ERROR, MISSING_CAPABILITY
+from raincheck.wire.codes import MISSING_CAPABILITY
+from raincheck.wire.failures import error_of
+from raincheck.wire.questions import request_of
 from raincheck.wire.results import tool_result
+from raincheck.wire.words import milliseconds, moment, outcome_of, positive
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-
-LARGEST_INTEGER = 2**53 - 1
-"""Beyond it, a number is not the same for every reader of JSON."""
-
-MAX_TOKENS = 1_000
-"""What a model may answer where the tool does not say, because the protocol wants it said."""
 
 
 def task_fields(task: Task, *, poll_ms: int) -> shapes.Task:
@@ -31,10 +25,10 @@ def task_fields(task: Task, *, poll_ms: int) -> shapes.Task:
     fields: shapes.Task = {
         "taskId": task.id,
         "status": task.status.value,
-        "createdAt": _moment(task.created_at),
-        "lastUpdatedAt": _moment(task.updated_at),
-        "ttlMs": None if task.ttl is None else _milliseconds(task.ttl),
-        "pollIntervalMs": _positive(poll_ms),
+        "createdAt": moment(task.created_at),
+        "lastUpdatedAt": moment(task.updated_at),
+        "ttlMs": None if task.ttl is None else milliseconds(task.ttl),
+        "pollIntervalMs": positive(poll_ms),
     }
     if task.status_message:
         fields["statusMessage"] = task.status_message
@@ -54,11 +48,13 @@ def detailed(view: View, *, poll_ms: int) -> shapes.DetailedTask:
         case Status.WORKING:
             return {**fields, "status": "working"}
         case Status.INPUT_REQUIRED:
-            return {**fields, "status": "input_required", "inputRequests": _questions(view)}
+            return {**fields, "status": "input_required", "inputRequests": input_requests(view)}
         case Status.COMPLETED:
-            return {**fields, "status": "completed", "result": tool_result(task, _outcome(view))}
+            # The extension's examples leave it out, but without it this would not be what the call would have had.
+            result = tool_result(task, outcome_of(view)) | {"resultType": "complete"}
+            return {**fields, "status": "completed", "result": result}
         case Status.FAILED:
-            error = _error(task, _outcome(view))
+            error = error_of(view)
             return {"statusMessage": error["message"], **fields, "status": "failed", "error": error}
         case Status.CANCELLED:
             return {**fields, "status": "cancelled"}
@@ -66,9 +62,11 @@ def detailed(view: View, *, poll_ms: int) -> shapes.DetailedTask:
             assert_never(task.status)
 
 
-def chose_its_error(view: View) -> bool:
-    """Whether the error of a failed task is one that its body chose, in the protocol's own words."""
-    return _object(_outcome(view)).get("kind") == "protocol"
+def input_requests(view: View) -> shapes.InputRequests:
+    """What the task asks, by the keys under which it is answered."""
+    # Each is one of the three kinds of requests, which no type checker sees.
+    requests = {question.key: request_of(question) for question in view.inputs if question.is_open}
+    return cast("shapes.InputRequests", requests)
 
 
 def get_result(view: View, *, poll_ms: int) -> shapes.GetTaskResult:
@@ -86,66 +84,3 @@ def missing_capability() -> tuple[int, str, dict[str, Json]]:
     """Code, message and data of the error for a caller that did not declare the extension on its request."""
     message = f"this needs the extension {EXTENSION}: declare it in the request's client capabilities"
     return MISSING_CAPABILITY, message, {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-
-
-def _moment(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _milliseconds(duration: timedelta) -> int:
-    """Rounded up: what is told is never less than what is kept."""
-    return _positive(-(-duration // timedelta(milliseconds=1)))
-
-
-def _positive(number: int) -> int:
-    return min(max(1, int(number)), LARGEST_INTEGER)
-
-
-def _outcome(view: View) -> Json:
-    return None if view.outcome is None else decode(view.outcome)
-
-
-def _error(task: Task, stored: Json) -> shapes.Error:
-    """The JSON-RPC error that a failed task ended with: as its body chose it, or an internal one."""
-    told = _object(stored)
-    message = told.get("message")
-    if not isinstance(message, str) or not message:
-        message = task.status_message or "the task failed without a reason"
-    code, data = told.get("code"), told.get("data")
-    if told.get("kind") != "protocol" or not isinstance(code, int) or isinstance(code, bool):
-        error_id = told.get("error_id")
-        code, data = INTERNAL_ERROR, None if error_id is None else {"errorId": error_id}
-    error: shapes.Error = {"code": code, "message": message}
-    if data is not None:
-        error["data"] = data
-    return error
-
-
-def _questions(view: View) -> shapes.InputRequests:
-    return {question.key: _question(question) for question in view.inputs if question.is_open}
-
-
-def _question(question: Question) -> shapes.InputRequest:
-    # A field without a value is left out: to a strict reader, null is something else than nothing.
-    told = {name: value for name, value in _object(decode(question.request)).items() if value is not None}
-    match question.kind:
-        case InputKind.ELICITATION:
-            return {"method": "elicitation/create", "params": _elicitation(told)}
-        case InputKind.SAMPLING:
-            return {"method": "sampling/createMessage", "params": {"maxTokens": MAX_TOKENS, **told}}
-        case InputKind.ROOTS:
-            return {"method": "roots/list", "params": told}
-        case _:
-            assert_never(question.kind)
-
-
-def _elicitation(told: Mapping[str, Json]) -> Mapping[str, Json]:
-    params: dict[str, Json] = {"mode": "form", "message": "", **told}
-    if params["mode"] == "form":
-        # Both are required, also of a form that asks for nothing but a yes.
-        params["requestedSchema"] = {"type": "object", "properties": {}, **_object(told.get("requestedSchema"))}
-    return params
-
-
-def _object(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}

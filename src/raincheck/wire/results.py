@@ -23,8 +23,7 @@ def tool_result(task: Task, outcome: Json) -> dict[str, Json]:
         result["_meta"] = {name: value for name, value in meta.items() if name != RELATED_TASK}
     if task.is_error:
         result["isError"] = True
-    # The extension's examples leave it out, but without it this would not be the result that the call would have had.
-    return result | {"resultType": "complete"}
+    return result
 
 
 def _is_tool_result(outcome: Json) -> TypeGuard[Mapping[str, Json]]:

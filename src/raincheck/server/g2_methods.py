@@ -1,4 +1,4 @@
-"""The methods of the extension: `tasks/get`, `tasks/update`, `tasks/cancel`."""
+"""The methods of the extension of 2026-07-28: `tasks/get`, `tasks/update`, `tasks/cancel`."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,13 +11,13 @@ from raincheck.core.payload import Json
 from raincheck.errors import IllegalTransition
 from raincheck.server import audit
 from raincheck.server.refusals import invalid_params, refusing
-from raincheck.server.requests import task_id_of
+from raincheck.server.requests import routed_task
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
 from raincheck.wire import g2
 
 
-class TaskMethods:
+class G2Methods:
     """Answers for tasks, to whoever owns them."""
 
     def __init__(self, running: Running) -> None:
@@ -27,7 +27,7 @@ class TaskMethods:
         """How the task is."""
         owner = await self._running.owner_of(ctx)
         with refusing(ctx, owner):
-            task_id = task_id_of(ctx)
+            task_id = routed_task(ctx)
             with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
             return self._running.translate(view, g2.get_result)
@@ -36,7 +36,7 @@ class TaskMethods:
         """Take answers to open questions. Those to questions that are not open are ignored, whatever they are."""
         owner = await self._running.owner_of(ctx)
         with refusing(ctx, owner):
-            task_id = task_id_of(ctx)
+            task_id = routed_task(ctx)
             answers = (ctx.params or {}).get("inputResponses")
             if not isinstance(answers, Mapping):
                 raise invalid_params(f"{ctx.method} needs params.inputResponses, an object of answers by their keys")
@@ -49,7 +49,7 @@ class TaskMethods:
         """Stop the task, unless it has ended: a caller need not know which of the two was first."""
         owner = await self._running.owner_of(ctx)
         with refusing(ctx, owner):
-            task_id = task_id_of(ctx)
+            task_id = routed_task(ctx)
             with suppress(IllegalTransition):
                 task = await self._running.engine.cancel(task_id, owner=owner)
                 audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)

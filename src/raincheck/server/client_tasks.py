@@ -1,0 +1,83 @@
+"""Requests to a caller, which may answer them with a task of its own, if it said that it does: then that is polled."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+from mcp.shared.dispatcher import Outbound
+from mcp.shared.exceptions import MCPError
+from mcp_types import ClientTasksCapability
+
+from raincheck.clock import Clock
+from raincheck.server.sdk import AnyContext
+from raincheck.server.shielding import see_through
+from raincheck.wire import codes
+from raincheck.wire.questions import Request
+
+USUAL_POLL = 1.0
+SHORTEST_POLL = 0.05
+LONGEST_POLL = 60.0
+"""Seconds, whatever the caller suggests."""
+
+CANCEL_WITHIN = 1.0
+"""Seconds to tell a caller that its task is not needed any more."""
+
+TERMINAL = ("completed", "failed", "cancelled")
+
+
+async def put(channel: Outbound, request: Request, ctx: AnyContext, clock: Clock) -> dict[str, Any]:
+    """Put a request to a caller, and wait for its answer, without what belongs to the message alone.
+
+    Raises:
+        MCPError: the caller answers with an error, or is not there any more.
+    """
+    params = dict(request["params"])
+    if _takes_tasks(ctx, request["method"]):
+        params["task"] = {}
+    answer = await channel.send_raw_request(request["method"], params)
+    task = answer.get("task")
+    if "task" in params and isinstance(task, Mapping):
+        # It may also answer at once.
+        answer = await _poll(channel, cast("Mapping[str, Any]", task), ctx, clock)
+    return {name: value for name, value in answer.items() if name not in ("_meta", "resultType")}
+
+
+def _takes_tasks(ctx: AnyContext, method: str) -> bool:
+    tasks = _tasks_of(ctx)
+    offered: Any = {} if tasks is None else tasks.model_dump(by_alias=True, exclude_none=True).get("requests", {})
+    kind, _, what = method.partition("/")
+    return what in offered.get(kind, {})
+
+
+def _tasks_of(ctx: AnyContext) -> ClientTasksCapability | None:
+    capabilities = ctx.session.client_capabilities
+    return None if capabilities is None else capabilities.tasks
+
+
+async def _poll(channel: Outbound, task: Mapping[str, Any], ctx: AnyContext, clock: Clock) -> dict[str, Any]:
+    task_id = task.get("taskId")
+    if not isinstance(task_id, str):
+        raise MCPError(codes.INVALID_PARAMS, "the caller answered with a task that has no id")
+    try:
+        while task.get("status") not in TERMINAL:
+            await clock.sleep(_pause(task.get("pollInterval")))
+            task = await channel.send_raw_request("tasks/get", {"taskId": task_id})
+        return await channel.send_raw_request("tasks/result", {"taskId": task_id})
+    except asyncio.CancelledError:
+        await see_through(_give_up(channel, task_id, ctx))
+        raise
+
+
+def _pause(suggested: object) -> float:
+    """Seconds until the next poll."""
+    is_number = isinstance(suggested, int | float) and not isinstance(suggested, bool) and suggested > 0
+    return min(max(cast("float", suggested) / 1_000, SHORTEST_POLL), LONGEST_POLL) if is_number else USUAL_POLL
+
+
+async def _give_up(channel: Outbound, task_id: str, ctx: AnyContext) -> None:
+    tasks = _tasks_of(ctx)
+    if tasks is not None and tasks.cancel is not None:
+        # It may have ended, or be gone.
+        with suppress(MCPError, TimeoutError):
+            await asyncio.wait_for(channel.send_raw_request("tasks/cancel", {"taskId": task_id}), CANCEL_WITHIN)

@@ -1,0 +1,136 @@
+"""How tasks of 2025-11-25 get past the SDK, which has no place for them.
+
+The SDK 2.x speaks that version and left its tasks out. Three things are missing: a server can't declare the capability,
+a tool can't say whether it may be called as a task, and a result that is a task does not pass the SDK's check of what
+`tools/call` may answer in that version. Middleware stands around that check, so this is where the three are mended.
+
+It is safe because nothing is taken from the SDK but the last word: a request goes down the whole chain, through other
+middleware, the SDK's own validation and other extensions, to the same handler as every call. That handler leaves the
+task with us, and answers with an empty result in its place, which is all that is exchanged here. Requests of other
+versions, and calls that ask for no task, are passed on untouched.
+
+It can go when the SDK lets servers declare `capabilities.tasks` and `execution`, and lets a handler answer with a task.
+"""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult
+
+from raincheck.core.records import Task
+from raincheck.server.pushing import Pushing
+from raincheck.server.refusals import invalid_params
+from raincheck.server.requests import asks_for_task
+from raincheck.server.running import Running
+from raincheck.server.sdk import AnyContext
+from raincheck.server.served import ServedTools
+from raincheck.wire import g1
+
+HANDED_OUT = "raincheck/handed-out"
+"""Marks the empty result that stands for a task."""
+
+_left: "ContextVar[list[HandedOut] | None]" = ContextVar("raincheck_handed_out", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """A task that the handler of a call leaves here."""
+
+    task: Task
+    answer: Mapping[str, Any]
+
+
+def hand_out(task: Task, answer: Mapping[str, Any]) -> CallToolResult:
+    """Leave a task here, to be the answer to the call that is being handled; and what to answer in its place."""
+    left = _left.get()
+    assert left is not None  # noqa: S101 - no call that asks for a task gets past the middleware
+    left.append(HandedOut(task, answer))
+    return CallToolResult.model_validate({"content": [], "_meta": {HANDED_OUT: task.id}})
+
+
+class G1Middleware:
+    """Adds what the SDK leaves out of the handshake, of lists of tools, and of calls."""
+
+    def __init__(self, running: Running, tools: ServedTools, pushing: Pushing) -> None:
+        self._running = running
+        self._tools = tools
+        self._pushing = pushing
+
+    async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
+        match ctx.method:
+            case "initialize":
+                return await self._declare(ctx, _fields(await call_next(ctx)))
+            case "tools/list" if ctx.protocol_version == g1.VERSION:
+                return self._mark(_fields(await call_next(ctx)))
+            case "tools/call" if asks_for_task(ctx):
+                return await self._call(ctx, call_next)
+            case _:
+                return await call_next(ctx)
+
+    async def _declare(self, ctx: AnyContext, result: dict[str, Any]) -> HandlerResult:
+        if result.get("protocolVersion") != g1.VERSION:
+            return result
+        try:
+            may_list = (await self._running.owner_of(ctx)).may_list
+        except MCPError:
+            # Nothing is kept for this caller, and it is told so when it asks for something.
+            may_list = False
+        tasks = g1.capability(may_list=may_list)
+        return result | {"capabilities": {**result.get("capabilities", {}), "tasks": tasks}}
+
+    def _mark(self, result: dict[str, Any]) -> HandlerResult:
+        return result | {"tools": [self._marked(tool) for tool in result.get("tools", ())]}
+
+    def _marked(self, tool: dict[str, Any]) -> dict[str, Any]:
+        served = self._tools.find(tool["name"])
+        return tool if served is None else tool | {"execution": {"taskSupport": served.policy.task}}
+
+    async def _call(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
+        _check_task(ctx.params)
+        left: list[HandedOut] = []
+        before = _left.set(left)
+        try:
+            result = await call_next(ctx)
+        finally:
+            _left.reset(before)
+        meta: Mapping[str, Any] = _fields(result).get("_meta") or {}
+        if not left or meta.get(HANDED_OUT) != left[-1].task.id:
+            # Somebody on the way had another answer.
+            return result
+        self._pushing.begin(ctx, left[-1].task, _token_of(ctx.params))
+        return dict(left[-1].answer)
+
+
+def _check_task(params: Mapping[str, Any] | None) -> None:
+    """Refuse what the SDK would refuse without a word of what is wrong with it.
+
+    Raises:
+        MCPError: it says what is.
+    """
+    task = (params or {}).get("task")
+    if not isinstance(task, Mapping):
+        raise invalid_params(f'params.task is an object, such as {{"ttl": 60000}}, not {_kind(task)}')
+    ttl = cast("Mapping[str, object]", task).get("ttl")
+    is_whole = isinstance(ttl, int) or (isinstance(ttl, float) and ttl.is_integer())
+    if ttl is not None and (isinstance(ttl, bool) or not is_whole or cast("float", ttl) <= 0):
+        raise invalid_params(f"params.task.ttl is a whole number of milliseconds, at least 1, not {_kind(ttl)}")
+    token: object = _token_of(params)
+    if token is not None and (isinstance(token, bool) or not isinstance(token, str | int)):
+        raise invalid_params(f"_meta.progressToken is a text or a whole number, not {_kind(token)}")
+
+
+def _token_of(params: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - whatever the caller gave
+    meta = (params or {}).get("_meta")
+    return cast("Mapping[str, Any]", meta).get("progressToken") if isinstance(meta, Mapping) else None
+
+
+def _kind(value: object) -> str:
+    return repr(value) if isinstance(value, int | float) else type(value).__name__
+
+
+def _fields(result: HandlerResult) -> dict[str, Any]:
+    return result if isinstance(result, dict) else {}

@@ -1,0 +1,68 @@
+"""Whether a caller still waits for the answer to its request.
+
+On a stream such as stdio, a caller that leaves takes its requests with it. Over HTTP before 2026 it does not: a request
+goes on when its connection breaks, since the caller may come back for the answer where the server keeps what it missed.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar, cast
+
+from starlette.requests import Request
+
+from raincheck.clock import Clock
+from raincheck.server.sdk import AnyContext, connection_of
+from raincheck.server.shielding import see_through
+
+T = TypeVar("T")
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks. Nobody tells us that a connection is gone."""
+
+
+class CallerGone(Exception):
+    """Nobody waits for the answer any more, nor can anybody come back for it."""
+
+
+async def is_gone(ctx: AnyContext) -> bool:
+    """Whether nobody can get the answer to this request any more."""
+    request = _open_request(ctx)
+    return request is not None and await request.is_disconnected()
+
+
+async def until_gone(ctx: AnyContext, clock: Clock) -> None:
+    """Return when the caller is gone."""
+    if _open_request(ctx) is None:
+        # It takes us with it.
+        await asyncio.Event().wait()
+    while not await is_gone(ctx):
+        await clock.sleep(LOOK_EVERY)
+
+
+def _open_request(ctx: AnyContext) -> "Request[Any] | None":
+    """The HTTP request that stays open until it is answered, if its caller can't come back for the answer otherwise.
+
+    Only those of a session do: elsewhere, one that brings a message is over when the message is there.
+    """
+    request: Any = ctx.request
+    is_kept = ctx.close_sse_stream is not None
+    is_open = connection_of(ctx).session_id is not None and isinstance(request, Request)
+    return cast("Request[Any]", request) if is_open and not is_kept else None
+
+
+async def while_there(ctx: AnyContext, clock: Clock, work: Coroutine[Any, Any, T]) -> T:
+    """Do something for a caller, for as long as it is there.
+
+    Raises:
+        CallerGone: it has left.
+    """
+    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(until_gone(ctx, clock))
+    try:
+        await asyncio.wait([doing, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        raise CallerGone
+    finally:
+        doing.cancel()
+        leaving.cancel()
+        await see_through(asyncio.wait([doing, leaving]))
