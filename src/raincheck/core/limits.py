@@ -15,7 +15,7 @@ LONGEST_WINDOW = timedelta(days=366)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one task: sizes in bytes of JSON, and counts."""
+    """Bounds on one task: sizes in bytes of JSON, counts, and how long it may be kept."""
 
     arguments: int = 1 * MIB
     outcome: int = 8 * MIB

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Any, cast
 
 from mcp.shared.dispatcher import Outbound
@@ -10,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ClientTasksCapability
 
 from raincheck.clock import Clock
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk import AnyContext, channel_of
 from raincheck.server.shielding import see_through
 from raincheck.wire import codes
 from raincheck.wire.questions import Request
@@ -20,8 +21,10 @@ SHORTEST_POLL = 0.05
 LONGEST_POLL = 60.0
 """Seconds, whatever the caller suggests."""
 
-CANCEL_WITHIN = 1.0
-"""Seconds to tell a caller that its task is not needed any more."""
+WITHIN = 1.0
+"""Seconds to tell a caller that what it was asked is not needed any more."""
+
+_numbers = count(1)
 
 TERMINAL = ("completed", "failed", "cancelled")
 
@@ -35,12 +38,31 @@ async def put(channel: Outbound, request: Request, ctx: AnyContext, clock: Clock
     params = dict(request["params"])
     if _takes_tasks(ctx, request["method"]):
         params["task"] = {}
-    answer = await channel.send_raw_request(request["method"], params)
+    answer = await _send(channel, request["method"], params, ctx)
     task = answer.get("task")
     if "task" in params and isinstance(task, Mapping):
         # It may also answer at once.
         answer = await _poll(channel, cast("Mapping[str, Any]", task), ctx, clock)
     return {name: value for name, value in answer.items() if name not in ("_meta", "resultType")}
+
+
+async def _send(channel: Outbound, method: str, params: Mapping[str, Any], ctx: AnyContext) -> dict[str, Any]:
+    """Send a request. If it is given up, the caller is told so, and of which task it was."""
+    request_id = f"raincheck-{next(_numbers)}"
+    try:
+        return await channel.send_raw_request(method, params, {"request_id": request_id, "cancel_on_abandon": False})
+    except asyncio.CancelledError:
+        await see_through(_withdraw(request_id, params.get("_meta"), ctx))
+        raise
+
+
+async def _withdraw(request_id: str, meta: object, ctx: AnyContext) -> None:
+    # The request that it was asked on may be over by now, and then its stream is, too.
+    channel = channel_of(ctx)
+    told = {"requestId": request_id, "reason": "no answer is needed any more"} | ({"_meta": meta} if meta else {})
+    if channel is not None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(channel.notify("notifications/cancelled", told), WITHIN)
 
 
 def _takes_tasks(ctx: AnyContext, method: str) -> bool:
@@ -80,4 +102,4 @@ async def _give_up(channel: Outbound, task_id: str, ctx: AnyContext) -> None:
     if tasks is not None and tasks.cancel is not None:
         # It may have ended, or be gone.
         with suppress(MCPError, TimeoutError):
-            await asyncio.wait_for(channel.send_raw_request("tasks/cancel", {"taskId": task_id}), CANCEL_WITHIN)
+            await asyncio.wait_for(channel.send_raw_request("tasks/cancel", {"taskId": task_id}), WITHIN)

@@ -98,11 +98,12 @@ class G1Middleware:
         finally:
             _left.reset(before)
         meta: Mapping[str, Any] = _fields(result).get("_meta") or {}
-        if not left or meta.get(HANDED_OUT) != left[-1].task.id:
-            # Somebody on the way had another answer.
+        # Somebody on the way may have had another answer, or called more than once.
+        handed = next((one for one in left if one.task.id == meta.get(HANDED_OUT)), None)
+        if handed is None:
             return result
-        self._pushing.begin(ctx, left[-1].task, _token_of(ctx.params))
-        return dict(left[-1].answer)
+        self._pushing.begin(ctx, handed.task, _token_of(ctx.params))
+        return dict(handed.answer)
 
 
 def _check_task(params: Mapping[str, Any] | None) -> None:

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 MOST = 1_000
 """How many tasks one connection is told of at once. The others can be polled."""
 
+UNTIL_ANSWERED = 0.01
+"""Seconds between two looks whether a caller knows of its task by now."""
+
 STATE = "raincheck/pushed"
 """Where a connection keeps what is pushed to it."""
 
@@ -53,10 +56,13 @@ class Pushing:
         self._watching = watching
 
     def begin(self, ctx: AnyContext, task: Task, token: str | int | None) -> None:
-        """Tell the connection of this request of the task. Progress is for whoever gave a token with its call."""
+        """Tell the connection of this request of the task, as soon as it knows of it.
+
+        Progress is for whoever gave a token with its call.
+        """
         connection = connection_of(ctx)
         if connection.has_standalone_channel:
-            self._push(connection, task, token)
+            self._push(connection, task, token, ctx)
 
     @asynccontextmanager
     async def through(self, ctx: AnyContext, task: Task) -> AsyncGenerator[None]:
@@ -65,7 +71,7 @@ class Pushing:
         It ends when everything has been pushed that comes before the end of the task, if the task has ended.
         """
         stream = stream_of(ctx)
-        push = None if stream is None else self._push(connection_of(ctx), task, None)
+        push = None if stream is None else self._push(connection_of(ctx), task)
         if stream is None or push is None or push.job is None:
             yield
             return
@@ -78,7 +84,13 @@ class Pushing:
             if not push.streams and not push.connection.has_standalone_channel:
                 push.job.cancel()
 
-    def _push(self, connection: Connection, task: Task, token: str | int | None) -> _Push | None:
+    def _push(
+        self,
+        connection: Connection,
+        task: Task,
+        token: str | int | None = None,
+        call: AnyContext | None = None,
+    ) -> _Push | None:
         pushed: dict[TaskId, _Push] | None = connection.state.get(STATE)
         if pushed is None:
             pushed = connection.state[STATE] = {}
@@ -88,11 +100,14 @@ class Pushing:
         if len(pushed) >= MOST:
             return None
         push = pushed[task.id] = _Push(task, connection, token)
-        push.job = asyncio.ensure_future(self._run(push))
+        push.job = asyncio.ensure_future(self._run(push, call))
         push.job.add_done_callback(lambda _: pushed.pop(task.id, None))
         return push
 
-    async def _run(self, push: _Push) -> None:
+    async def _run(self, push: _Push, call: AnyContext | None) -> None:
+        # Nobody tells when a call has been answered, which is at once, unless somebody around it takes their time.
+        while call is not None and call.session.can_send_request:  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(UNTIL_ANSWERED)
         clock, pace = self._running.options.clock, self._running.pace
         status, done = g1.status_of(push.task), -1.0
         try:

@@ -57,8 +57,8 @@ class ToolCalls:
     async def __call__(self, ctx: AnyContext, params: CallToolRequestParams) -> HandlerResult:
         tool = self._tools.find(params.name)
         if tool is None:
-            if asks_for_task(ctx) and self._tools.has(params.name):
-                raise _not_as_a_task(params.name)
+            if asks_for_task(ctx):
+                raise _not_as_a_task(params.name, is_there=self._tools.has(params.name))
             assert self._tools.handler is not None  # noqa: S101 - set before this serves anything
             return await self._tools.handler(ctx, params)
         owner = await self._running.owner_of(ctx)
@@ -179,5 +179,7 @@ def _ttl_of(ctx: AnyContext, params: CallToolRequestParams) -> timedelta | None:
     return timedelta(milliseconds=min(params.task.ttl, timedelta.max // timedelta(milliseconds=1)))
 
 
-def _not_as_a_task(name: str) -> MCPError:
+def _not_as_a_task(name: str, *, is_there: bool = True) -> MCPError:
+    if not is_there:
+        return invalid_params(f"there is no tool {name!r}")
     return MCPError(codes.METHOD_NOT_FOUND, f"tool {name!r} can't be called as a task: call it without params.task")

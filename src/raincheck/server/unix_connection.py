@@ -95,6 +95,8 @@ class Receiver:
                 whole = lines.feed(piece)
             except LineTooLong:
                 logger.warning("a connection is closed: it sent a line of more than %d bytes", LONGEST_LINE)
+                # First, since it may not read this either.
+                self._sender.finish()
                 await self._refuse(INVALID_REQUEST, f"a message has {LONGEST_LINE} bytes at most")
                 return
             for line in whole:
