@@ -42,9 +42,14 @@ class Node:
     def suite(self) -> Path:
         return self.modules / "@modelcontextprotocol/conformance/dist/index.js"
 
-    def place(self, script: Path, folder: Path) -> Path:
-        """A copy of `script` in `folder`, from where it finds the packages: Node looks for them beside a script."""
+    def place(self, script: Path, folder: Path, *beside: Path) -> Path:
+        """A copy of `script` in `folder`, from where it finds the packages: Node looks for them beside a script.
+
+        `beside` are scripts that it imports.
+        """
         (folder / "node_modules").symlink_to(self.modules)
+        for one in beside:
+            shutil.copy(one, folder)
         return Path(shutil.copy(script, folder))
 
 

@@ -51,6 +51,9 @@ class Asking:
         self._running = running
         self._watching = watching
         self._turns: dict[tuple[TaskId, str], _Turn] = {}
+        """Whose turn it is, for each question."""
+        self._taken: set[_Turn] = set()
+        """With those who are gone, and may still answer."""
         self._left: set[asyncio.Future[None]] = set()
         """What goes on for callers that have gone. Held here, or nobody would."""
 
@@ -62,7 +65,7 @@ class Asking:
         try:
             yield
         except CallerGone:
-            is_left = any(turn.ctx is ctx for turn in self._turns.values())
+            is_left = any(turn.ctx is ctx for turn in self._taken)
             raise
         finally:
             if is_left:
@@ -134,9 +137,11 @@ class Asking:
             # Of those who are gone, only the last is waited for.
             other.before.job.cancel()
         turn = self._turns[place] = _Turn(ctx, other)
+        self._taken.add(turn)
         try:
             yield
         finally:
+            self._taken.discard(turn)
             turn.is_over.set()
             if self._turns.get(place) is turn:
                 del self._turns[place]

@@ -87,19 +87,21 @@ async def _poll(channel: Outbound, task: Mapping[str, Any], ctx: AnyContext, clo
             task = await channel.send_raw_request("tasks/get", {"taskId": task_id})
         return await channel.send_raw_request("tasks/result", {"taskId": task_id})
     except asyncio.CancelledError:
-        await see_through(_give_up(channel, task_id, ctx))
+        await see_through(_give_up(task_id, ctx))
         raise
 
 
 def _pause(suggested: object) -> float:
     """Seconds until the next poll."""
     is_number = isinstance(suggested, int | float) and not isinstance(suggested, bool) and suggested > 0
-    return min(max(cast("float", suggested) / 1_000, SHORTEST_POLL), LONGEST_POLL) if is_number else USUAL_POLL
+    # Bounded first: a whole number may be too large for one with a point.
+    seconds = min(cast("float", suggested), LONGEST_POLL * 1_000) / 1_000 if is_number else USUAL_POLL
+    return max(seconds, SHORTEST_POLL)
 
 
-async def _give_up(channel: Outbound, task_id: str, ctx: AnyContext) -> None:
-    tasks = _tasks_of(ctx)
-    if tasks is not None and tasks.cancel is not None:
+async def _give_up(task_id: str, ctx: AnyContext) -> None:
+    tasks, channel = _tasks_of(ctx), channel_of(ctx)
+    if tasks is not None and tasks.cancel is not None and channel is not None:
         # It may have ended, or be gone.
         with suppress(MCPError, TimeoutError):
             await asyncio.wait_for(channel.send_raw_request("tasks/cancel", {"taskId": task_id}), WITHIN)

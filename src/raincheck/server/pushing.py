@@ -96,6 +96,8 @@ class Pushing:
             pushed = connection.state[STATE] = {}
             connection.exit_stack.callback(_end_all, pushed)
         if task.id in pushed:
+            # The same call may be made again, and then has a token of its own.
+            pushed[task.id].token = pushed[task.id].token if token is None else token
             return pushed[task.id]
         if len(pushed) >= MOST:
             return None
