@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from raincheck.core.records import Task
+from raincheck.core.retention import LONGEST_KEEP
 from raincheck.errors import ConfigurationError, QuotaExceeded
 
 KIB = 1_024
@@ -38,6 +39,12 @@ class Limits:
     """The longest time, from creation, for which a caller may ask to have a task kept."""
     notes: int = 10_000
     """History entries after which an attempt's notes are no longer written to the history. The rest always is."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ttl, timedelta) or not timedelta(0) <= self.ttl <= LONGEST_KEEP:  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+            raise ConfigurationError(
+                f"the longest ttl is a timedelta from 0 to {LONGEST_KEEP.days} days, not {self.ttl!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

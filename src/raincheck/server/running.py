@@ -64,6 +64,7 @@ class Running:
         self._toolbox = toolbox
         self._engine: Engine | None = None
         self._stopping: Engine | None = None
+        self._is_hurried = False
         self._secrets = dict.fromkeys((OWNERS, CURSORS), b"")
         self._users = 0
         self.jobs: set[asyncio.Future[Any]] = set()
@@ -161,7 +162,7 @@ class Running:
                 await self._stop()
 
     async def _start(self) -> None:
-        options = self.options
+        options, self._is_hurried = self.options, False
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(options.store))
             self._secrets = {name: await store.secret(name) for name in (OWNERS, CURSORS)}
@@ -182,6 +183,7 @@ class Running:
 
     def hurry(self) -> None:
         """While it stops: wait no longer for bodies to end by themselves."""
+        self._is_hurried = True
         if self._stopping is not None:
             self._stopping.hurry()
 
@@ -190,6 +192,9 @@ class Running:
             # Calls that are being given up. Not waited for long: what is left of them ends by itself.
             await asyncio.wait(self.jobs, timeout=GIVING_UP)
         self._stopping, self._engine = self._engine, None
+        if self._is_hurried and self._stopping is not None:
+            # Told so before it came to this.
+            self._stopping.hurry()
         try:
             await self._stack.aclose()
         finally:

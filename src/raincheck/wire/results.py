@@ -1,18 +1,18 @@
 """The result of a tool as its caller gets it, from whatever its body left."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeGuard
 
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
+from raincheck.wire.content import is_content
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 """Says which task a message belongs to. A result that stands inside its task must not say it."""
 
 FIELDS = frozenset({"content", "structuredContent", "isError", "resultType", "_meta"})
-BLOCKS = frozenset({"text", "image", "audio", "resource", "resource_link"})
-"""What a result may have, and of what types its content may be."""
+"""What a result may have."""
 
 
 def tool_result(task: Task, outcome: Json) -> dict[str, Json]:
@@ -30,10 +30,8 @@ def _is_tool_result(outcome: Json) -> TypeGuard[Mapping[str, Json]]:
     """Whether it is one, and not only something else of a tool's own that also has content."""
     if not isinstance(outcome, Mapping) or not outcome.keys() <= FIELDS:
         return False
-    content = outcome.get("content")
-    if isinstance(content, str) or not isinstance(content, Sequence):
-        return False
-    return all(isinstance(block, Mapping) and block.get("type") in BLOCKS for block in content)
+    is_error, meta = outcome.get("isError", False), outcome.get("_meta", {})
+    return is_content(outcome.get("content")) and isinstance(is_error, bool) and isinstance(meta, Mapping)
 
 
 def _wrapped(task: Task, outcome: Json) -> dict[str, Json]:
