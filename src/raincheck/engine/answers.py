@@ -36,6 +36,10 @@ def missing_capability(capabilities: Mapping[str, Json], kind: InputKind, reques
         # One that names no way at all is asked with forms: there was nothing else once.
         if mode not in (declared or {"form": {}}):
             return f"{kind}.{mode}"
+    takes_tools = isinstance(declared, Mapping) and "tools" in declared
+    if kind is InputKind.SAMPLING and isinstance(request, Mapping) and declared is not None and not takes_tools:
+        has_tools = any(request.get(name) is not None for name in ("tools", "toolChoice"))
+        return f"{kind}.tools" if has_tools else None
     return str(kind) if declared is None else None
 
 

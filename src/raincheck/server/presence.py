@@ -42,11 +42,14 @@ async def until_gone(ctx: AnyContext, clock: Clock) -> None:
 def _open_request(ctx: AnyContext) -> "Request[Any] | None":
     """The HTTP request that stays open until it is answered, if its caller can't come back for the answer otherwise.
 
-    Only those of a session do: elsewhere, one that brings a message is over when the message is there.
+    Those with a session do, and those that stand alone. Elsewhere, one that brings a message is over when it is there.
     """
     request: Any = ctx.request
     is_kept = ctx.close_sse_stream is not None
-    is_open = connection_of(ctx).session_id is not None and isinstance(request, Request)
+    connection = connection_of(ctx)
+    is_open = isinstance(request, Request) and (
+        connection.session_id is not None or not connection.has_standalone_channel
+    )
     return cast("Request[Any]", request) if is_open and not is_kept else None
 
 
