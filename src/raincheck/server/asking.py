@@ -128,7 +128,10 @@ class Asking:
                     return
                 answer = await self._put(talk, channel, question)
                 if answer is not None:
-                    await self._keep(task, question.key, answer)
+                    # Whoever answers and leaves at once has answered.
+                    keeping = asyncio.ensure_future(self._keep(task, question.key, answer))
+                    self._running.hold(keeping)
+                    await asyncio.shield(keeping)
                     talk.settled.add(question.key)
         except Exception:
             logger.exception("task %s: %r could not be asked", task.shown_id, question.key)

@@ -36,7 +36,7 @@ class Leaving:
         try:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
-            self._hold(job)
+            self._running.hold(job)
             job.add_done_callback(partial(self._created_for_nobody, engine))
             raise
 
@@ -63,11 +63,7 @@ class Leaving:
     def _give_up(self, task: Task, engine: Engine) -> None:
         if task.idempotency_key is None:
             # In a job of its own: whoever waited has been cancelled, and can't wait for this either.
-            self._hold(asyncio.ensure_future(_cancel(task, engine)))
-
-    def _hold(self, job: "asyncio.Future[Any]") -> None:
-        self._running.jobs.add(job)
-        job.add_done_callback(self._running.jobs.discard)
+            self._running.hold(asyncio.ensure_future(_cancel(task, engine)))
 
 
 async def _cancel(task: Task, engine: Engine) -> None:

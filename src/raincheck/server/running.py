@@ -34,7 +34,7 @@ UNSEEN_FOR = timedelta(days=1)
 """For a task that its caller does not see. One who was asked something and never came back can't even cancel it."""
 
 GIVING_UP = 1.0
-"""Seconds for calls that are being given up when the server stops."""
+"""Seconds, when the server stops, for what callers left behind: calls to give up, answers to keep."""
 
 NOT_RUNNING = "the tasks of this server do not run: they start when the server does, with its lifespan"
 
@@ -67,8 +67,7 @@ class Running:
         self._is_hurried = False
         self._secrets = dict.fromkeys((OWNERS, CURSORS), b"")
         self._users = 0
-        self.jobs: set[asyncio.Future[Any]] = set()
-        """What has to be done before the engine stops."""
+        self._jobs: set[asyncio.Future[Any]] = set()
         self._stack = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
@@ -127,6 +126,18 @@ class Running:
         self.shown(view)
         with reading(view):
             return call_result(view)
+
+    def hold(self, job: "asyncio.Future[Any]") -> None:
+        """Have something done before the engine stops, though whoever wanted it has left."""
+        self._jobs.add(job)
+        job.add_done_callback(self._let_go)
+
+    def _let_go(self, job: "asyncio.Future[Any]") -> None:
+        self._jobs.discard(job)
+        error = None if job.cancelled() else job.exception()
+        if error is not None:
+            # Whoever waits for it hears of it too. There may be nobody.
+            logger.debug("something that a caller left behind came to nothing: %r", error)
 
     @property
     def cursor_key(self) -> bytes:
@@ -188,9 +199,9 @@ class Running:
             self._stopping.hurry()
 
     async def _stop(self) -> None:
-        if self.jobs:
-            # Calls that are being given up. Not waited for long: what is left of them ends by itself.
-            await asyncio.wait(self.jobs, timeout=GIVING_UP)
+        if self._jobs:
+            # Not for long: what is left of them ends by itself.
+            await asyncio.wait(self._jobs, timeout=GIVING_UP)
         self._stopping, self._engine = self._engine, None
         if self._is_hurried and self._stopping is not None:
             # Told so before it came to this.
