@@ -12,6 +12,7 @@ versions, and calls that ask for no task, are passed on untouched.
 It can go when the SDK lets servers declare `capabilities.tasks` and `execution`, and lets a handler answer with a task.
 """
 
+import asyncio
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ from typing import Any, cast
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
+from pydantic import BaseModel
 
 from raincheck.core.records import Task
+from raincheck.errors import ConfigurationError
 from raincheck.server.pushing import Pushing
 from raincheck.server.refusals import invalid_params
 from raincheck.server.requests import asks_for_task
@@ -29,9 +32,16 @@ from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
 from raincheck.server.served import ServedTools
 from raincheck.wire import g1
+from raincheck.wire.words import LARGEST_INTEGER
 
 HANDED_OUT = "raincheck/handed-out"
 """Marks the empty result that stands for a task."""
+
+DECLARED_WITHIN = 5.0
+"""Seconds."""
+
+LONGEST_SHOWN = 20
+"""Digits of a number that is told to be wrong."""
 
 _left: "ContextVar[list[HandedOut] | None]" = ContextVar("raincheck_handed_out", default=None)
 
@@ -47,9 +57,24 @@ class HandedOut:
 def hand_out(task: Task, answer: Mapping[str, Any]) -> CallToolResult:
     """Leave a task here, to be the answer to the call that is being handled; and what to answer in its place."""
     left = _left.get()
-    assert left is not None  # noqa: S101 - no call that asks for a task gets past the middleware
+    assert left is not None  # noqa: S101 - looked at before there was a task
     left.append(HandedOut(task, answer))
-    return CallToolResult.model_validate({"content": [], "_meta": {HANDED_OUT: task.id}})
+    mark = {HANDED_OUT: task.id}
+    # Twice, since others on the way may have a use for the one or the other.
+    return CallToolResult.model_validate({"content": [], "structuredContent": mark, "_meta": mark})
+
+
+def check_may_hand_out() -> None:
+    """Refuse to make a task that could not be handed out.
+
+    Raises:
+        ConfigurationError: something around calls runs them elsewhere, without their context.
+    """
+    if _left.get() is None:
+        raise ConfigurationError(
+            "a call that asks for a task lost its context on the way: middleware of this server runs it in a job or a "
+            "thread of its own, which must be given a copy of the context (contextvars.copy_context)"
+        )
 
 
 class G1Middleware:
@@ -75,9 +100,11 @@ class G1Middleware:
         if result.get("protocolVersion") != g1.VERSION:
             return result
         try:
-            may_list = (await self._running.owner_of(ctx)).may_list
-        except MCPError:
-            # Nothing is kept for this caller, and it is told so when it asks for something.
+            # The connection reads nothing else meanwhile, so whoever says whose a request is has only so long.
+            async with asyncio.timeout(DECLARED_WITHIN):
+                may_list = (await self._running.owner_of(ctx)).may_list
+        except (MCPError, TimeoutError):
+            # If nothing is kept for this caller, it is told so when it asks for something.
             may_list = False
         tasks = g1.capability(may_list=may_list)
         return result | {"capabilities": {**result.get("capabilities", {}), "tasks": tasks}}
@@ -97,9 +124,8 @@ class G1Middleware:
             result = await call_next(ctx)
         finally:
             _left.reset(before)
-        meta: Mapping[str, Any] = _fields(result).get("_meta") or {}
         # Somebody on the way may have had another answer, or called more than once.
-        handed = next((one for one in left if one.task.id == meta.get(HANDED_OUT)), None)
+        handed = next((one for one in left if one.task.id in _marks(result)), None)
         if handed is None:
             return result
         self._pushing.begin(ctx, handed.task, _token_of(ctx.params))
@@ -112,15 +138,19 @@ def _check_task(params: Mapping[str, Any] | None) -> None:
     Raises:
         MCPError: it says what is.
     """
-    task = (params or {}).get("task")
+    task, meta = (params or {}).get("task"), (params or {}).get("_meta")
     if not isinstance(task, Mapping):
         raise invalid_params(f'params.task is an object, such as {{"ttl": 60000}}, not {_kind(task)}')
     ttl = cast("Mapping[str, object]", task).get("ttl")
-    is_whole = isinstance(ttl, int) or (isinstance(ttl, float) and ttl.is_integer())
+    # What has a point is whole for some, up to where it can't be told.
+    is_whole = isinstance(ttl, int) or (isinstance(ttl, float) and ttl.is_integer() and ttl <= LARGEST_INTEGER)
     if ttl is not None and (isinstance(ttl, bool) or not is_whole or cast("float", ttl) <= 0):
         raise invalid_params(f"params.task.ttl is a whole number of milliseconds, at least 1, not {_kind(ttl)}")
+    if meta is not None and not isinstance(meta, Mapping):
+        raise invalid_params(f"params._meta is an object, not {_kind(meta)}")
     token: object = _token_of(params)
-    if token is not None and (isinstance(token, bool) or not isinstance(token, str | int)):
+    is_given = meta is not None and "progressToken" in meta
+    if is_given and (isinstance(token, bool) or not isinstance(token, str | int)):
         raise invalid_params(f"_meta.progressToken is a text or a whole number, not {_kind(token)}")
 
 
@@ -130,8 +160,19 @@ def _token_of(params: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - whatev
 
 
 def _kind(value: object) -> str:
-    return repr(value) if isinstance(value, int | float) else type(value).__name__
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**LONGEST_SHOWN):
+        return repr(value)
+    return {"NoneType": "null", "int": "a very large number"}.get(type(value).__name__, type(value).__name__)
+
+
+def _marks(result: HandlerResult) -> list[object]:
+    fields = _fields(result)
+    marked: list[Any] = [fields.get("_meta"), fields.get("structuredContent")]
+    return [one[HANDED_OUT] for one in marked if isinstance(one, Mapping) and HANDED_OUT in one]
 
 
 def _fields(result: HandlerResult) -> dict[str, Any]:
-    return result if isinstance(result, dict) else {}
+    """A result as it goes out, whichever way somebody on the way put it."""
+    if isinstance(result, BaseModel):
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {} if result is None else result

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
@@ -10,6 +11,7 @@ from mcp.server.auth.provider import AccessToken, principal_components
 from starlette.requests import HTTPConnection
 
 from raincheck.core.owner import Owner, OwnerKind
+from raincheck.server.requests import is_modern
 from raincheck.server.sdk import AnyContext, connection_of
 
 OwnerFunction: TypeAlias = Callable[[AnyContext], Owner | Awaitable[Owner | None] | None]
@@ -20,6 +22,9 @@ OwnerFunction: TypeAlias = Callable[[AnyContext], Owner | Awaitable[Owner | None
 
 Anonymous: TypeAlias = Literal["id", "session"]
 """What gives a caller that nobody knows the right to a task: to have its id, or to be in the session it began in."""
+
+SESSION = "raincheck/session"
+"""Where a connection keeps what tells it from others."""
 
 KEY_NAME = "owners"
 """The store's secret for hashes of headers."""
@@ -47,8 +52,17 @@ def owner_of(ctx: AnyContext, key: bytes, *, by_session: bool = False) -> Owner:
     header = request.headers.get("authorization")
     if header:
         return Owner(OwnerKind.HEADER, (_digest(header, key),))
-    session = connection_of(ctx).session_id if by_session else None
+    session = _session_of(ctx) if by_session else None
     return Owner.anonymous() if session is None else Owner(OwnerKind.SESSION, (_digest(session, key),))
+
+
+def _session_of(ctx: AnyContext) -> str | None:
+    """What tells the session of a request from others, if it has one."""
+    connection = connection_of(ctx)
+    if connection.session_id is not None or not connection.has_standalone_channel or is_modern(ctx):
+        return connection.session_id
+    # The older transport over HTTP has sessions, and no name for them: there the connection is one.
+    return connection.state.setdefault(SESSION, secrets.token_hex())
 
 
 def _digest(text: str, key: bytes) -> str:

@@ -16,8 +16,11 @@ from raincheck.server.shielding import see_through
 
 T = TypeVar("T")
 
-LOOK_EVERY = 1.0
-"""Seconds between two looks. Nobody tells us that a connection is gone."""
+LOOK_EVERY = 2.0
+"""Seconds between two looks. Nobody tells us that a connection is gone, and there may be thousands."""
+
+MAY_RETURN = 60.0
+"""Seconds in which a caller whose connection broke may come back for what it missed, where that is kept for it."""
 
 
 class CallerGone(Exception):
@@ -26,31 +29,50 @@ class CallerGone(Exception):
 
 async def is_gone(ctx: AnyContext) -> bool:
     """Whether nobody can get the answer to this request any more."""
+    return not _is_kept(ctx) and await _is_broken(ctx)
+
+
+async def until_gone(ctx: AnyContext, clock: Clock) -> None:
+    """Return when nobody can get the answer any more."""
+    await _until_broken(ctx, clock)
+    if _is_kept(ctx):
+        await asyncio.Event().wait()
+
+
+async def until_away(ctx: AnyContext, clock: Clock) -> None:
+    """Return when the caller is gone, or has stayed away for so long that others need not wait for it."""
+    await _until_broken(ctx, clock)
+    if _is_kept(ctx):
+        await clock.sleep(MAY_RETURN)
+
+
+async def _until_broken(ctx: AnyContext, clock: Clock) -> None:
+    if _open_request(ctx) is None:
+        # It takes us with it.
+        await asyncio.Event().wait()
+    while not await _is_broken(ctx):
+        await clock.sleep(LOOK_EVERY)
+
+
+async def _is_broken(ctx: AnyContext) -> bool:
     request = _open_request(ctx)
     return request is not None and await request.is_disconnected()
 
 
-async def until_gone(ctx: AnyContext, clock: Clock) -> None:
-    """Return when the caller is gone."""
-    if _open_request(ctx) is None:
-        # It takes us with it.
-        await asyncio.Event().wait()
-    while not await is_gone(ctx):
-        await clock.sleep(LOOK_EVERY)
+def _is_kept(ctx: AnyContext) -> bool:
+    """Whether what is sent for a request is kept, for a caller that comes back."""
+    return ctx.close_sse_stream is not None
 
 
 def _open_request(ctx: AnyContext) -> "Request[Any] | None":
-    """The HTTP request that stays open until it is answered, if its caller can't come back for the answer otherwise.
+    """The HTTP request that stays open until it is answered.
 
     Those with a session do, and those that stand alone. Elsewhere, one that brings a message is over when it is there.
     """
     request: Any = ctx.request
-    is_kept = ctx.close_sse_stream is not None
     connection = connection_of(ctx)
-    is_open = isinstance(request, Request) and (
-        connection.session_id is not None or not connection.has_standalone_channel
-    )
-    return cast("Request[Any]", request) if is_open and not is_kept else None
+    stays_open = connection.session_id is not None or not connection.has_standalone_channel
+    return cast("Request[Any]", request) if isinstance(request, Request) and stays_open else None
 
 
 async def while_there(ctx: AnyContext, clock: Clock, work: Coroutine[Any, Any, T]) -> T:

@@ -16,7 +16,7 @@ from mcp.shared.dispatcher import Outbound
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import RaincheckError
 from raincheck.server.running import Running
-from raincheck.server.sdk import AnyContext, connection_of, stream_of
+from raincheck.server.sdk import AnyContext, connection_of, is_answered, stream_of
 from raincheck.server.watching import Watching
 from raincheck.wire import g1
 
@@ -108,7 +108,7 @@ class Pushing:
 
     async def _run(self, push: _Push, call: AnyContext | None) -> None:
         # Nobody tells when a call has been answered, which is at once, unless somebody around it takes their time.
-        while call is not None and call.session.can_send_request:  # noqa: ASYNC110 - there is no event
+        while call is not None and not is_answered(call):  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(UNTIL_ANSWERED)
         clock, pace = self._running.options.clock, self._running.pace
         status, done = g1.status_of(push.task), -1.0

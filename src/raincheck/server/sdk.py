@@ -81,6 +81,12 @@ def connection_of(ctx: AnyContext) -> Connection:
     return cast("Connection", getattr(ctx.session, "_connection"))  # noqa: B009 - it has no public name
 
 
+def is_answered(ctx: AnyContext) -> bool:
+    """Whether a request has been answered: nothing more goes out on its stream."""
+    outbound = getattr(ctx.session, "_request_outbound")  # noqa: B009 - likewise
+    return bool(getattr(outbound, "_closed", True))
+
+
 def stream_of(ctx: AnyContext) -> Outbound | None:
     """Where notifications go out with the answer to a request; None if the answer goes out alone, as JSON."""
     if ctx.session.can_send_request or not connection_of(ctx).has_standalone_channel:

@@ -23,7 +23,7 @@ from raincheck.engine.timing import first_of
 from raincheck.errors import RaincheckError
 from raincheck.server.asking import Asking
 from raincheck.server.callers import describe_caller
-from raincheck.server.g1_middleware import hand_out
+from raincheck.server.g1_middleware import check_may_hand_out, hand_out
 from raincheck.server.leaving import Leaving
 from raincheck.server.refusals import invalid_params, missing_capability, refusing
 from raincheck.server.requests import asks_for_task, is_modern, knows_tasks, speaks_g1
@@ -87,8 +87,10 @@ class ToolCalls:
             return await self._hand_out(task, tool)
 
     def _check_tier(self, ctx: AnyContext, tool: ServedTool) -> None:
-        if tool.policy.task == "forbidden" and asks_for_task(ctx):
-            raise _not_as_a_task(tool.name)
+        if asks_for_task(ctx):
+            if tool.policy.task == "forbidden":
+                raise _not_as_a_task(tool.name)
+            check_may_hand_out()
         if tool.policy.task != "required" or _takes_tasks(ctx):
             return
         if is_modern(ctx):

@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 from raincheck.clock import Clock
 from raincheck.core.records import TaskId
-from raincheck.engine.timing import first_of
-from raincheck.server.presence import until_gone
+from raincheck.server.presence import until_away
 from raincheck.server.sdk import AnyContext
 
 Question: TypeAlias = tuple[TaskId, str]
@@ -18,11 +17,21 @@ Question: TypeAlias = tuple[TaskId, str]
 class _Turn:
     """Who is being asked, and who was before and is gone."""
 
-    def __init__(self, ctx: AnyContext, before: "_Turn | None") -> None:
-        self.ctx = ctx
+    def __init__(self, ctx: AnyContext, before: "_Turn | None", clock: Clock) -> None:
         self.before = before
         self.job = asyncio.current_task()
-        self.is_over = asyncio.Event()
+        self.is_free = asyncio.Event()
+        """It is over, or who has it stays away."""
+        self.is_over = False
+        # One that looks, however many wait.
+        self._looking = asyncio.ensure_future(until_away(ctx, clock))
+        self._looking.add_done_callback(lambda _: self.is_free.set())
+
+    def end(self) -> None:
+        self.is_over = True
+        self.before = None
+        self._looking.cancel()
+        self.is_free.set()
 
 
 class Turns:
@@ -36,18 +45,17 @@ class Turns:
     async def taken(self, ctx: AnyContext, question: Question) -> AsyncGenerator[None]:
         """Be the one who is asked. One who is gone may still answer, and is waited for beside."""
         while (other := self._turns.get(question)) is not None:
-            await first_of(other.is_over.wait(), until_gone(other.ctx, self._clock))
-            if not other.is_over.is_set() and self._turns.get(question) is other:
+            await other.is_free.wait()
+            if not other.is_over and self._turns.get(question) is other:
                 break
         if other is not None and other.before is not None and other.before.job is not None:
             # Of those who are gone, only the last is waited for.
             other.before.job.cancel()
             other.before = None
-        turn = self._turns[question] = _Turn(ctx, other)
+        turn = self._turns[question] = _Turn(ctx, other, self._clock)
         try:
             yield
         finally:
-            turn.is_over.set()
-            turn.before = None
+            turn.end()
             if self._turns.get(question) is turn:
                 del self._turns[question]
