@@ -7,7 +7,7 @@ from raincheck.core.owner import Owner
 from raincheck.core.retention import Retention
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Reply, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
-from raincheck.errors import RaincheckError, TaskFailed, TaskNotFound, ToolError
+from raincheck.errors import ProtocolError, RaincheckError, TaskFailed, TaskNotFound, ToolError
 from raincheck.opening import open_store
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ __all__ = [
     "Limits",
     "OnInterrupt",
     "Owner",
+    "ProtocolError",
     "Quota",
     "RaincheckError",
     "Reply",

@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sse_starlette.sse import AppStatus
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+@pytest.fixture(autouse=True)
+def streams_are_served_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is stopped by a signal ends all streams of its process, and of every server in it, for good."""
+    monkeypatch.setattr(AppStatus, "should_exit", False)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TypeVar
 
-from mcp.shared.dispatcher import Outbound
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
 
@@ -25,7 +24,7 @@ from raincheck.server.callers import declared_capabilities
 from raincheck.server.client_tasks import put
 from raincheck.server.presence import CallerGone, is_gone
 from raincheck.server.running import Running
-from raincheck.server.sdk import AnyContext, channel_of
+from raincheck.server.sdk import AnyContext, is_closing
 from raincheck.server.turns import Turns
 from raincheck.server.watching import Watching
 from raincheck.wire import codes, g1
@@ -34,9 +33,6 @@ from raincheck.wire.questions import Request, request_of
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-LOST = "Connection closed"
-"""What the SDK says of requests that were under way when the connection was closed."""
 
 
 class _Conversation:
@@ -53,7 +49,6 @@ class _Conversation:
         """The question is before it now."""
         self.is_left = False
         """It is gone, and asked nothing any more. What it was asked last it may still answer."""
-        self.settled = set[str]()
 
     def request(self, question: InputRequest) -> Request:
         """The question, for a caller that sees its task with a word of which one asks."""
@@ -105,8 +100,7 @@ class Asking:
         try:
             async with aclosing(self._watching.follow(talk.task)) as views:
                 async for view in views:
-                    # What was seen may be older than what has been answered since.
-                    waiting = [one for one in view.inputs if one.is_open and one.key not in talk.settled]
+                    waiting = [one for one in view.inputs if one.is_open]
                     if talk.key not in {one.key for one in waiting}:
                         talk.withdraw()
                     question = next((one for one in waiting if _can_be_asked(talk.ctx, one)), None)
@@ -123,33 +117,33 @@ class Asking:
         task = talk.task
         try:
             async with self._turns.taken(talk.ctx, (task.id, question.key)):
-                channel = channel_of(talk.ctx)
-                if channel is None or await is_gone(talk.ctx) or not await self._is_open(task, question):
+                if await is_gone(talk.ctx) or not await self._is_open(task, question):
                     return
-                answer = await self._put(talk, channel, question)
+                answer = await self._put(talk, question)
                 if answer is not None:
                     # Whoever answers and leaves at once has answered.
                     keeping = asyncio.ensure_future(self._keep(task, question.key, answer))
                     self._running.hold(keeping)
                     await asyncio.shield(keeping)
-                    talk.settled.add(question.key)
         except Exception:
             logger.exception("task %s: %r could not be asked", task.shown_id, question.key)
 
-    async def _put(
-        self, talk: _Conversation, channel: Outbound, question: InputRequest
-    ) -> Mapping[str, Json] | ProtocolError | None:
+    async def _put(self, talk: _Conversation, question: InputRequest) -> Mapping[str, Json] | ProtocolError | None:
         """What the caller says to a question; None if it never will."""
         talk.is_put = True
         try:
-            return await put(channel, talk.request(question), talk.ctx, self._running.options.clock)
+            return await put(talk.request(question), talk.ctx, self._running.options.clock)
         except MCPError as error:
-            return None if _is_lost(error) else ProtocolError(error.error.message, error.error.code, error.error.data)
+            return (
+                None
+                if _is_lost(talk.ctx, error)
+                else ProtocolError(error.error.message, error.error.code, error.error.data)
+            )
         finally:
             talk.is_put = False
 
     async def _is_open(self, task: Task, question: InputRequest) -> bool:
-        """Whether it still is: somebody whose turn it was may just have answered."""
+        """Whether it still is: it may just have been answered, which whoever waits has not seen yet."""
         view = await _insist(lambda: self._running.engine.view(task.id, owner=task.owner))
         return any(one.key == question.key and one.is_open for one in view.inputs)
 
@@ -187,7 +181,7 @@ def _can_be_asked(ctx: AnyContext, question: InputRequest) -> bool:
     return missing_capability(declared, question.kind, decode(question.request)) is None
 
 
-def _is_lost(error: MCPError) -> bool:
-    """Whether the question never got there, or the answer never came: said by the SDK, and not by the caller."""
-    told = error.error
-    return isinstance(error, NoBackChannelError) or (told.code, told.message) == (CONNECTION_CLOSED, LOST)
+def _is_lost(ctx: AnyContext, error: MCPError) -> bool:
+    """Whether the question never got there, or the answer never came. A caller may say the same of itself."""
+    is_closed = error.error.code == CONNECTION_CLOSED and is_closing(ctx)
+    return isinstance(error, NoBackChannelError) or is_closed

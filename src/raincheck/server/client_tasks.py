@@ -1,14 +1,14 @@
 """Requests to a caller, which may answer them with a task of its own, if it said that it does: then that is polled."""
 
 import asyncio
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import count
 from typing import Any, cast
 
-from mcp.shared.dispatcher import Outbound
-from mcp.shared.exceptions import MCPError
-from mcp_types import ClientTasksCapability
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp_types import REQUEST_TIMEOUT, ClientTasksCapability
 
 from raincheck.clock import Clock
 from raincheck.server.sdk import AnyContext, channel_of
@@ -24,40 +24,49 @@ LONGEST_POLL = 60.0
 WITHIN = 1.0
 """Seconds to tell a caller that what it was asked is not needed any more."""
 
-_numbers = count(1)
+ANSWERED_WITHIN = 30.0
+"""Seconds for an answer that a caller need not think about."""
 
 TERMINAL = ("completed", "failed", "cancelled")
 
 
-async def put(channel: Outbound, request: Request, ctx: AnyContext, clock: Clock) -> dict[str, Any]:
+async def put(request: Request, ctx: AnyContext, clock: Clock) -> dict[str, Any]:
     """Put a request to a caller, and wait for its answer, without what belongs to the message alone.
 
     Raises:
-        MCPError: the caller answers with an error, or is not there any more.
+        MCPError: the caller answers with an error, or can't be reached, or is not there any more.
     """
     params = dict(request["params"])
     if _takes_tasks(ctx, request["method"]):
         params["task"] = {}
-    answer = await _send(channel, request["method"], params, ctx)
+    answer = await _ask(ctx, request["method"], params)
     task = answer.get("task")
     if "task" in params and isinstance(task, Mapping):
         # It may also answer at once.
-        answer = await _poll(channel, cast("Mapping[str, Any]", task), ctx, clock)
+        answer = await _poll(ctx, cast("Mapping[str, Any]", task), clock)
     return {name: value for name, value in answer.items() if name not in ("_meta", "resultType")}
 
 
-async def _send(channel: Outbound, method: str, params: Mapping[str, Any], ctx: AnyContext) -> dict[str, Any]:
+async def _ask(ctx: AnyContext, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Send a request. If it is given up, the caller is told so, and of which task it was."""
-    request_id = f"raincheck-{next(_numbers)}"
+    # Nobody else on the connection can guess it, and answer in the place of who was asked.
+    request_id = f"raincheck-{secrets.token_hex(8)}"
     try:
-        return await channel.send_raw_request(method, params, {"request_id": request_id, "cancel_on_abandon": False})
+        return await _send(ctx, method, params, {"request_id": request_id, "cancel_on_abandon": False})
     except asyncio.CancelledError:
         await see_through(_withdraw(request_id, params.get("_meta"), ctx))
         raise
 
 
+async def _send(ctx: AnyContext, method: str, params: Mapping[str, Any], options: CallOptions) -> dict[str, Any]:
+    # The request that it is asked on may be over by now, and then its stream is, too.
+    channel = channel_of(ctx)
+    if channel is None:
+        raise NoBackChannelError(method)
+    return await channel.send_raw_request(method, params, options)
+
+
 async def _withdraw(request_id: str, meta: object, ctx: AnyContext) -> None:
-    # The request that it was asked on may be over by now, and then its stream is, too.
     channel = channel_of(ctx)
     told = {"requestId": request_id, "reason": "no answer is needed any more"} | ({"_meta": meta} if meta else {})
     if channel is not None:
@@ -77,18 +86,28 @@ def _tasks_of(ctx: AnyContext) -> ClientTasksCapability | None:
     return None if capabilities is None else capabilities.tasks
 
 
-async def _poll(channel: Outbound, task: Mapping[str, Any], ctx: AnyContext, clock: Clock) -> dict[str, Any]:
+async def _poll(ctx: AnyContext, task: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
     task_id = task.get("taskId")
     if not isinstance(task_id, str):
         raise MCPError(codes.INVALID_PARAMS, "the caller answered with a task that has no id")
     try:
         while task.get("status") not in TERMINAL:
             await clock.sleep(_pause(task.get("pollInterval")))
-            task = await channel.send_raw_request("tasks/get", {"taskId": task_id})
-        return await channel.send_raw_request("tasks/result", {"taskId": task_id})
+            task = await _fetch(ctx, "tasks/get", task_id)
+        return await _fetch(ctx, "tasks/result", task_id)
     except asyncio.CancelledError:
-        await see_through(_give_up(task_id, ctx))
+        await see_through(_give_up(ctx, task_id))
         raise
+
+
+async def _fetch(ctx: AnyContext, method: str, task_id: str) -> dict[str, Any]:
+    """Ask for a task of the caller's, again if nothing comes: a stream may break under the question."""
+    while True:
+        try:
+            return await _send(ctx, method, {"taskId": task_id}, {"timeout": ANSWERED_WITHIN})
+        except MCPError as error:
+            if error.error.code != REQUEST_TIMEOUT:
+                raise
 
 
 def _pause(suggested: object) -> float:
@@ -99,9 +118,9 @@ def _pause(suggested: object) -> float:
     return max(seconds, SHORTEST_POLL)
 
 
-async def _give_up(task_id: str, ctx: AnyContext) -> None:
-    tasks, channel = _tasks_of(ctx), channel_of(ctx)
-    if tasks is not None and tasks.cancel is not None and channel is not None:
+async def _give_up(ctx: AnyContext, task_id: str) -> None:
+    tasks = _tasks_of(ctx)
+    if tasks is not None and tasks.cancel is not None:
         # It may have ended, or be gone.
-        with suppress(MCPError, TimeoutError):
-            await asyncio.wait_for(channel.send_raw_request("tasks/cancel", {"taskId": task_id}), WITHIN)
+        with suppress(MCPError):
+            await _send(ctx, "tasks/cancel", {"taskId": task_id}, {"timeout": WITHIN})

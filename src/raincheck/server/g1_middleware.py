@@ -25,6 +25,7 @@ from pydantic import BaseModel
 
 from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError
+from raincheck.server.leaving import give_up
 from raincheck.server.pushing import Pushing
 from raincheck.server.refusals import invalid_params
 from raincheck.server.requests import asks_for_task
@@ -126,6 +127,10 @@ class G1Middleware:
             _left.reset(before)
         # Somebody on the way may have had another answer, or called more than once.
         handed = next((one for one in left if one.task.id in _marks(result)), None)
+        for other in left:
+            if other is not handed:
+                # Its caller never hears of it.
+                give_up(self._running, other.task, self._running.engine)
         if handed is None:
             return result
         self._pushing.begin(ctx, handed.task, _token_of(ctx.params))

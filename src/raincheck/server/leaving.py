@@ -54,16 +54,18 @@ class Leaving:
         finally:
             self._waiting -= Counter({task.id: 1})
             if is_left and not self._waiting[task.id]:
-                self._give_up(task, engine)
+                give_up(self._running, task, engine)
 
     def _created_for_nobody(self, engine: Engine, job: "asyncio.Future[Task]") -> None:
         if not job.cancelled() and job.exception() is None:
-            self._give_up(job.result(), engine)
+            give_up(self._running, job.result(), engine)
 
-    def _give_up(self, task: Task, engine: Engine) -> None:
-        if task.idempotency_key is None:
-            # In a job of its own: whoever waited has been cancelled, and can't wait for this either.
-            self._running.hold(asyncio.ensure_future(_cancel(task, engine)))
+
+def give_up(running: Running, task: Task, engine: Engine) -> None:
+    """Stop the work of a task whose caller has no way back to it."""
+    if task.idempotency_key is None:
+        # In a job of its own: whoever waited has been cancelled, and can't wait for this either.
+        running.hold(asyncio.ensure_future(_cancel(task, engine)))
 
 
 async def _cancel(task: Task, engine: Engine) -> None:

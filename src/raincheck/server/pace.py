@@ -88,7 +88,7 @@ class Pace:
         now, last = self._clock.elapsed(), self._polled.get(poll)
         if self._under_way >= BUSY and last is not None and now - last < SHORTEST / MUCH_TOO_FAST:
             raise over_limit(
-                "this task is asked for much faster than at its pollIntervalMs, and the server is busy: ask less often",
+                "this task is asked for much faster than it said it should be, and the server is busy: ask less often",
                 "polls",
                 None,
                 SHORTEST,

@@ -28,6 +28,9 @@ MOST = 1_000
 UNTIL_ANSWERED = 0.01
 """Seconds between two looks whether a caller knows of its task by now."""
 
+OWNER = "raincheck/owner"
+"""Where a connection keeps whose it is."""
+
 STATE = "raincheck/pushed"
 """Where a connection keeps what is pushed to it."""
 
@@ -41,11 +44,15 @@ class _Push:
         self.token = token
         self.streams = list[Outbound]()
         """Of requests that wait for the task."""
+        # A session that several owners share is the first one's: of its own stream, nobody knows who reads it.
+        is_theirs = connection.state.setdefault(OWNER, task.owner.key) == task.owner.key
+        self.has_own_stream = connection.has_standalone_channel and is_theirs
         self.job: asyncio.Future[None] | None = None
 
     async def send(self, method: str, params: object) -> None:
-        channel = self.streams[-1] if self.streams else self.connection
-        await channel.notify(method, cast("dict[str, Any]", params))
+        if self.streams or self.has_own_stream:
+            channel = self.streams[-1] if self.streams else self.connection
+            await channel.notify(method, cast("dict[str, Any]", params))
 
 
 class Pushing:
@@ -81,7 +88,7 @@ class Pushing:
             await asyncio.wait([push.job])
         finally:
             push.streams.remove(stream)
-            if not push.streams and not push.connection.has_standalone_channel:
+            if not push.streams and not push.has_own_stream:
                 push.job.cancel()
 
     def _push(

@@ -95,7 +95,6 @@ class Running:
                 theirs = await theirs
             if theirs is not None:
                 check_kind("what the server's `owner` function returns", theirs, Owner)
-            if theirs is not None:
                 return theirs
             return owner_of(ctx, self._secrets[OWNERS], by_session=self.options.anonymous == "session")
 

@@ -1,7 +1,8 @@
 """What we need of the SDK and what it has no public name for, in one place.
 
-Each of these is looked for when tasks are attached, so that an SDK that has moved them is noticed there, with a message
-that says so, and not at the first call. How it composes calls, which is told by where the result is from, is tested.
+Those of an `MCPServer` are looked for when tasks are attached, so that an SDK that has moved them is noticed there, with
+a message that says so, and not at the first call. Those of a session are there only with a request; they, and how the
+SDK composes calls, which is told by where the result is from, are tested.
 """
 
 from collections.abc import Callable
@@ -79,6 +80,11 @@ def bus_of(server: MCPServer[Any]) -> SubscriptionBus | None:
 def connection_of(ctx: AnyContext) -> Connection:
     """The connection that a request came on, which a session keeps to itself."""
     return cast("Connection", getattr(ctx.session, "_connection"))  # noqa: B009 - it has no public name
+
+
+def is_closing(ctx: AnyContext) -> bool:
+    """Whether the connection of a request has been closed, or is being."""
+    return bool(getattr(connection_of(ctx).outbound, "_closed", False))
 
 
 def is_answered(ctx: AnyContext) -> bool:
