@@ -1,8 +1,8 @@
 """What we need of the SDK and what it has no public name for, in one place.
 
-Those of an `MCPServer` are looked for when tasks are attached, so that an SDK that has moved them is noticed there, with
-a message that says so, and not at the first call. Those of a session are there only with a request; they, and how the
-SDK composes calls, which is told by where the result is from, are tested.
+Those of an `MCPServer` are looked for when tasks are attached, so that an SDK that has moved them is noticed there,
+with a message that says so, and not at the first call. Those of a session are there only with a request; they, and how
+the SDK composes calls, which is told by where the result is from, are tested.
 """
 
 from collections.abc import Callable

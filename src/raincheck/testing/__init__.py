@@ -5,6 +5,7 @@
 - `enumerate_crashes`: runs a scenario again and again, dying at each point in turn.
 - `check_invariants`: reads a whole store and says everything that is wrong with it.
 - `FakeClock`, `Scene`: time that goes when told, and short words for setting a scene.
+- `raincheck.testing.g1`: a conformance suite for anybody's server of the tasks of MCP 2025-11-25.
 """
 
 from importlib import import_module

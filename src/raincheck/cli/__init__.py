@@ -1,0 +1,14 @@
+"""The program `raincheck`. Each group of commands has a module of its own here."""
+
+import sys
+
+
+def main() -> None:
+    """Run the program. Without the extra that it needs, it says what to install."""
+    try:
+        from raincheck.cli.program import program
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "raincheck":
+            raise
+        sys.exit(f"raincheck: {error.name!r} is missing: install it with pip install 'raincheck[cli]'")
+    program()

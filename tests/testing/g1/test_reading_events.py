@@ -1,0 +1,25 @@
+"""Server-sent events are read as the standard says, however they are cut."""
+
+import pytest
+
+from raincheck.testing.g1.sse import Event, EventParser
+
+STREAM = (
+    b": a comment\r\n\r\n"
+    b"id: 1\nretry: 250\ndata:\n\n"
+    b'event: message\rid: 2\rdata: {"a":\rdata: 1}\r\r'
+    + 'data: "a line separator: \u2028 and \x85 are no line ends"\n\n'.encode()
+    + b"data: cut off"
+)
+EVENTS = [
+    Event(id="1", retry=250),
+    Event(data='{"a":\n1}', id="2"),
+    Event(data='"a line separator: \u2028 and \x85 are no line ends"'),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
+def test_events_are_the_same_however_the_stream_is_cut(size: int) -> None:
+    parser = EventParser()
+    pieces = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
+    assert [event for piece in pieces for event in parser.feed(piece)] == EVENTS

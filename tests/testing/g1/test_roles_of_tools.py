@@ -1,0 +1,46 @@
+"""A file says which tools play which roles, and is told of where it can't be read."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from raincheck.testing.g1 import Role, load_roles
+from raincheck.testing.g1.roles import DEFAULTS, MEANINGS
+
+
+def test_a_file_says_some_roles_and_the_others_keep_their_defaults(tmp_path: Path) -> None:
+    toml = tmp_path / "roles.toml"
+    toml.write_text('plain = "echo"\nsamples = false\n[slow]\ntool = "crunch"\narguments = {n = 3}\ntakes = 2.5\n')
+    roles = load_roles(toml)
+    assert roles["slow"] == Role("crunch", {"n": 3}, takes=2.5)
+    assert roles["plain"] == Role("echo")
+    assert "samples" not in roles
+    assert roles["quick"] == DEFAULTS["quick"]
+    said = {"plain": "echo", "samples": False, "slow": {"tool": "crunch", "arguments": {"n": 3}, "takes": 2.5}}
+    (tmp_path / "roles.json").write_text(json.dumps(said))
+    assert load_roles(tmp_path / "roles.json") == roles
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[", "is not TOML"),
+        ("fast = 'x'", "there is no role 'fast': the roles are quick, slow"),
+        ("slow = 3", "slow: a tool's name, a table or false is needed"),
+        ("[slow]\ntakes = 1", "slow: tool is missing"),
+        ("[slow]\ntool = 'x'\nseconds = 1", "slow: there is no 'seconds'"),
+        ("[slow]\ntool = 'x'\ntakes = true", "slow: takes can't be True"),
+        ("[slow]\ntool = 'x'\narguments = 'y'", "slow: arguments can't be 'y'"),
+    ],
+)
+def test_what_a_file_says_wrongly_is_told_with_its_place(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"roles\.toml") as caught:
+        load_roles(file)
+    assert told in str(caught.value)
+
+
+def test_every_role_has_a_meaning_and_a_default() -> None:
+    assert set(DEFAULTS) == set(MEANINGS)
