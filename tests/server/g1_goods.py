@@ -20,8 +20,6 @@ from mcp_types import (
 )
 from pydantic import BaseModel
 
-Register = Callable[[Callable[..., Any]], Any]
-
 
 class Receipt(BaseModel):
     """What was bought."""

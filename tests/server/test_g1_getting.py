@@ -83,6 +83,20 @@ async def test_a_task_that_asks_says_so_until_it_is_answered(way: str) -> None:
         assert (await caller.get(task_id))["status"] == "completed"
 
 
+@pytest.mark.requirement("g1-failed-says-why", "g1-result-error-is-the-calls")
+async def test_a_task_whose_question_is_refused_fails_with_the_callers_own_words() -> None:
+    shop = Shop()
+    add_greeting(shop)
+    async with calling(shop) as caller:
+        task_id = await caller.start("greet")
+        waiting = await caller.wait(task_id)
+        await caller.refuse(await caller.asked(), -32050, "I won't be asked")
+        answer = await waiting.came
+        assert answer["error"] == {"code": -32050, "message": "I won't be asked"}
+        task = await caller.get(task_id)
+        assert (task["status"], message_of(task)) == ("failed", "I won't be asked")
+
+
 @pytest.mark.requirement("g1-tool-error-fails", "g1-failed-says-why")
 @pytest.mark.parametrize("kind", ["ours", "the SDK's", "a result", "of an enabled tool"])
 async def test_a_tools_own_error_fails_its_task_with_the_text_as_its_message(kind: str) -> None:
