@@ -48,6 +48,20 @@ def test_a_server_that_passes_ends_with_nought_and_a_summary(roles: str) -> None
     assert "3 passed, 0 failed, 0 warnings, 0 skipped in" in lines[-1]
 
 
+def test_a_tool_that_was_named_and_is_not_there_ends_with_two(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('slow = "nope"')
+    done = run("--tools", str(file), "--only", "g1-version", *fake())
+    assert done.exit_code == 2
+    assert "the server has no tool 'nope', which was named for the role 'slow'" in done.output
+
+
+def test_checks_without_a_tool_end_with_a_word_on_how_to_name_one() -> None:
+    done = run("--only", "g1-cancel-status", *fake())
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1].startswith("1 checks had no tool to call: say with --tools FILE")
+
+
 def test_a_must_that_is_not_kept_ends_with_one_and_says_why(roles: str) -> None:
     done = run("--tools", roles, "--only", "g1-version", *fake("OldVersion"))
     assert done.exit_code == 1
@@ -158,8 +172,9 @@ def read_terminal(terminal: int) -> bytes:
 def test_without_its_extra_the_program_says_what_to_install() -> None:
     script = f"import sys; sys.modules['typer'] = None; {MAIN}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr == "raincheck: 'typer' is missing: install it with pip install 'raincheck[cli]'\n"
+    assert done.returncode == 2
+    how = "pip install 'raincheck[cli]' (in a clone: pip install '.[cli]')"
+    assert done.stderr == f"raincheck: 'typer' is missing: install it with {how}\n"
 
 
 def test_every_check_can_be_chosen_by_its_id() -> None:

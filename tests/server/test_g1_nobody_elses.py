@@ -203,7 +203,7 @@ async def test_an_id_that_is_no_text_is_refused(method: str, task_id: object) ->
     async with calling(Shop()) as caller:
         refused = await refusal(caller, method, {"taskId": task_id})
         assert refused.code == -32602
-        assert "taskId, a text" in refused.message
+        assert "taskId, a string" in refused.message
 
 
 ODD = [

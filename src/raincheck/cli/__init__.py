@@ -2,6 +2,8 @@
 
 import sys
 
+COULD_NOT_RUN = 2
+
 
 def main() -> None:
     """Run the program. Without the extra that it needs, it says what to install."""
@@ -10,5 +12,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "raincheck":
             raise
-        sys.exit(f"raincheck: {error.name!r} is missing: install it with pip install 'raincheck[cli]'")
+        how = "pip install 'raincheck[cli]' (in a clone: pip install '.[cli]')"
+        sys.stderr.write(f"raincheck: {error.name!r} is missing: install it with {how}\n")
+        sys.exit(COULD_NOT_RUN)
     program()

@@ -13,6 +13,9 @@ STYLES = {
     Outcome.WARNING: "yellow",
     Outcome.SKIPPED: "dim",
 }
+NO_TOOL = "needs a tool that"
+"""How the reason begins of a check that had none."""
+
 WIDE = 160
 """The width of a table that goes into a file, where there is no screen to fit."""
 
@@ -32,6 +35,9 @@ def print_findings(report: Report, console: Console | None = None) -> None:
     console.print(table)
     console.print()
     console.print(Text(f"{_name(report)}: {report.summary}", "bold red" if report.has_failed else "bold green"))
+    without = sum(finding.outcome is Outcome.SKIPPED and NO_TOOL in finding.detail for finding in report.findings)
+    if without:
+        console.print(f"{without} checks had no tool to call: say with --tools FILE which of yours to call for what")
 
 
 def _words(finding: Finding, style: str) -> Text:

@@ -27,7 +27,7 @@ from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError
 from raincheck.server.leaving import give_up
 from raincheck.server.pushing import Pushing
-from raincheck.server.refusals import invalid_params
+from raincheck.server.refusals import invalid_params, json_kind
 from raincheck.server.requests import asks_for_task
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
@@ -40,9 +40,6 @@ HANDED_OUT = "raincheck/handed-out"
 
 DECLARED_WITHIN = 5.0
 """Seconds."""
-
-LONGEST_SHOWN = 20
-"""Digits of a number that is told to be wrong."""
 
 _left: "ContextVar[list[HandedOut] | None]" = ContextVar("raincheck_handed_out", default=None)
 
@@ -120,17 +117,18 @@ class G1Middleware:
     async def _call(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         _check_task(ctx.params)
         left: list[HandedOut] = []
+        handed: HandedOut | None = None
         before = _left.set(left)
         try:
             result = await call_next(ctx)
+            # Somebody on the way may have had another answer, or called more than once.
+            handed = next((one for one in left if one.task.id in _marks(result)), None)
         finally:
             _left.reset(before)
-        # Somebody on the way may have had another answer, or called more than once.
-        handed = next((one for one in left if one.task.id in _marks(result)), None)
-        for other in left:
-            if other is not handed:
-                # Its caller never hears of it.
-                give_up(self._running, other.task, self._running.engine)
+            for other in left:
+                if other is not handed:
+                    # Its caller never hears of it.
+                    give_up(self._running, other.task, self._running.engine)
         if handed is None:
             return result
         self._pushing.begin(ctx, handed.task, _token_of(ctx.params))
@@ -145,29 +143,23 @@ def _check_task(params: Mapping[str, Any] | None) -> None:
     """
     task, meta = (params or {}).get("task"), (params or {}).get("_meta")
     if not isinstance(task, Mapping):
-        raise invalid_params(f'params.task is an object, such as {{"ttl": 60000}}, not {_kind(task)}')
+        raise invalid_params(f'params.task is an object, such as {{"ttl": 60000}}, not {json_kind(task)}')
     ttl = cast("Mapping[str, object]", task).get("ttl")
     # What has a point is whole for some, up to where it can't be told.
     is_whole = isinstance(ttl, int) or (isinstance(ttl, float) and ttl.is_integer() and ttl <= LARGEST_INTEGER)
     if ttl is not None and (isinstance(ttl, bool) or not is_whole or cast("float", ttl) <= 0):
-        raise invalid_params(f"params.task.ttl is a whole number of milliseconds, at least 1, not {_kind(ttl)}")
+        raise invalid_params(f"params.task.ttl is a whole number of milliseconds, at least 1, not {json_kind(ttl)}")
     if meta is not None and not isinstance(meta, Mapping):
-        raise invalid_params(f"params._meta is an object, not {_kind(meta)}")
+        raise invalid_params(f"params._meta is an object, not {json_kind(meta)}")
     token: object = _token_of(params)
     is_given = meta is not None and "progressToken" in meta
     if is_given and (isinstance(token, bool) or not isinstance(token, str | int)):
-        raise invalid_params(f"_meta.progressToken is a text or a whole number, not {_kind(token)}")
+        raise invalid_params(f"params._meta.progressToken is a string or a whole number, not {json_kind(token)}")
 
 
 def _token_of(params: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - whatever the caller gave
     meta = (params or {}).get("_meta")
     return cast("Mapping[str, Any]", meta).get("progressToken") if isinstance(meta, Mapping) else None
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**LONGEST_SHOWN):
-        return repr(value)
-    return {"NoneType": "null", "int": "a very large number"}.get(type(value).__name__, type(value).__name__)
 
 
 def _marks(result: HandlerResult) -> list[object]:

@@ -1,8 +1,9 @@
 """Errors of ours as errors of the protocol: what was wrong, and what to do; never what is inside."""
 
+import json
 import logging
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +26,9 @@ from raincheck.wire import codes, g2
 
 logger = logging.getLogger(__name__)
 
+LONGEST_SHOWN = 20
+"""Digits of a number that is told to be wrong."""
+
 CALLERS_FAULT = (TaskNotFound, InvalidValue, IdempotencyConflict, IllegalTransition)
 
 
@@ -35,6 +39,23 @@ def missing_capability() -> MCPError:
 
 def invalid_params(message: str) -> MCPError:
     return MCPError(codes.INVALID_PARAMS, message)
+
+
+def json_kind(value: object) -> str:
+    """What something is that was sent, in words that every caller knows."""
+    match value:
+        case None:
+            return "null"
+        case bool() | float():
+            return json.dumps(value)
+        case int():
+            return str(value) if abs(value) < 10**LONGEST_SHOWN else "a very large number"
+        case str():
+            return "a string"
+        case Mapping():
+            return "an object"
+        case _:
+            return "an array"
 
 
 def over_limit(message: str, limit: str, most: int | None, retry_after: float | None) -> MCPError:

@@ -9,7 +9,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import HTTPConnection
 
 from raincheck.errors import TaskNotFound
-from raincheck.server.refusals import invalid_params, missing_capability
+from raincheck.server.refusals import invalid_params, json_kind, missing_capability
 from raincheck.server.sdk import AnyContext, Handler
 from raincheck.wire import codes, g1
 from raincheck.wire.g2 import EXTENSION
@@ -74,8 +74,8 @@ def named_task(ctx: AnyContext) -> str:
     """
     task_id: object = (ctx.params or {}).get("taskId")
     if not isinstance(task_id, str):
-        kind = "nothing" if task_id is None else type(task_id).__name__
-        raise invalid_params(f"{ctx.method} needs params.taskId, a text, not {kind}")
+        kind = "nothing" if task_id is None else json_kind(task_id)
+        raise invalid_params(f"{ctx.method} needs params.taskId, a string, not {kind}")
     if len(task_id) > LONGEST_ID:
         # Not looked for, and not repeated: the rest of it is nobody's id.
         raise TaskNotFound(f"{task_id[:LONGEST_ID]}…")

@@ -40,7 +40,7 @@ async def serve(server: FakeServer) -> None:
 def make(name: str) -> FakeServer:
     if not name:
         return FakeServer()
-    from faults import FAULTS
+    from all_faults import FAULTS
 
     kind: Any = FAULTS[name].server
     return kind()

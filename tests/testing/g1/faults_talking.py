@@ -23,19 +23,18 @@ class AsksSilently(FakeServer):
 
 
 class AnswersTooSoon(FakeServer):
-    """Answers who waits while the question is open."""
+    """Answers who waits as soon as the question is put."""
 
     asking = ""
 
     async def result(self, session: Session, params: Message, request_id: object) -> Message:
         task = self.find(session, params, "result")
-        whole = asyncio.ensure_future(super().result(session, params, request_id))
-        if task.tool == self.asking:
-            await asyncio.wait([whole], timeout=0.1)
-            if not whole.done():
-                whole.cancel()
-                return {"content": [], "_meta": {RELATED: {"taskId": task.id}}}
-        return await whole
+        if task.tool != self.asking:
+            return await super().result(session, params, request_id)
+        while task.question is None:
+            await task.changed.wait()
+        await self.put_question(session, task, request_id)
+        return {"content": [], "_meta": {RELATED: {"taskId": task.id}}}
 
 
 class AsksInNoName(FakeServer):
@@ -74,12 +73,12 @@ class SamplesSilently(AsksSilently):
     asking = "samples"
 
 
-@plant("g1-elicitation-asked", may=["g1-elicitation-own", "g1-elicitation-completes"])
+@plant("g1-elicitation-asked", may=["g1-elicitation-own", "g1-elicitation-completes", "g1-elicitation-once"])
 class ElicitationEndsTheWait(AnswersTooSoon):
     asking = "asks"
 
 
-@plant("g1-sampling-asked", may=["g1-sampling-completes"])
+@plant("g1-sampling-asked", may=["g1-sampling-completes", "g1-sampling-once"])
 class SamplingEndsTheWait(AnswersTooSoon):
     asking = "samples"
 

@@ -4,10 +4,10 @@ import asyncio
 import os
 
 import pytest
+from all_faults import FAULTS, GROUPS
 from planting import Fault
 from trying import complaints, try_suite
 
-from faults import FAULTS, GROUPS
 from raincheck.testing.g1 import CHECKS, Check
 from raincheck.testing.g1.checks import TOPICS
 

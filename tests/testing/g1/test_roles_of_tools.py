@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from raincheck.testing.g1 import Role, load_roles
+from raincheck.testing.g1 import Role, Target, load_roles
 from raincheck.testing.g1.roles import DEFAULTS, MEANINGS
+from raincheck.testing.g1.running import Run
 
 
 def test_a_file_says_some_roles_and_the_others_keep_their_defaults(tmp_path: Path) -> None:
@@ -44,3 +45,8 @@ def test_what_a_file_says_wrongly_is_told_with_its_place(text: str, told: str, t
 
 def test_every_role_has_a_meaning_and_a_default() -> None:
     assert set(DEFAULTS) == set(MEANINGS)
+
+
+def test_a_role_that_does_not_exist_is_refused_in_a_program_too() -> None:
+    with pytest.raises(ValueError, match="there is no role 'slwo': the roles are quick, slow"):
+        Run(Target(url="http://127.0.0.1:1/mcp"), {"slwo": Role("crunch")})

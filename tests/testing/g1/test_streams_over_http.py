@@ -1,5 +1,6 @@
 """What Streamable HTTP allows a server, the suite takes: streams that are resumed, none at all, ended sessions."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from trying import PACE, ROLES
 
-from raincheck.testing.g1 import Target
+from raincheck.testing.g1 import Pace, Target, Trouble
 from raincheck.testing.g1.caller import Caller
 from raincheck.testing.g1.verdicts import Gone
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.anyio
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "streams"}}
 EVENTS = "text/event-stream"
+PATIENCE = 1.5
 
 
 class Streams:
@@ -30,9 +32,12 @@ class Streams:
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.has_session = True
         self.waiting: Any = None
+        self.hangs_in = ""
 
     async def post(self, request: Request) -> Response:
         message = await request.json()
+        if message.get("method") == self.hangs_in:
+            await asyncio.sleep(PATIENCE * 2)
         self.seen.append((message.get("method", "an answer"), dict(request.headers)))
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id"), "result": {}}
         match message.get("method"):
@@ -51,6 +56,8 @@ class Streams:
                 return Response(status_code=202)
 
     async def get(self, request: Request) -> Response:
+        if self.hangs_in == "GET":
+            await asyncio.sleep(PATIENCE * 2)
         if "last-event-id" not in request.headers:
             return Response(status_code=405)
         self.seen.append(("GET", dict(request.headers)))
@@ -62,10 +69,10 @@ class Streams:
 
 
 @asynccontextmanager
-async def connected(server: Streams) -> AsyncGenerator[Caller]:
+async def connected(server: Streams, pace: Pace = PACE) -> AsyncGenerator[Caller]:
     routes = [Route("/mcp", getattr(server, method), methods=[method.upper()]) for method in ("post", "get", "delete")]
     async with serving(Starlette(routes=routes)) as url:
-        caller = await Caller.connect(Target(url, headers={"Authorization": "Bearer ada"}), ROLES, PACE)
+        caller = await Caller.connect(Target(url, headers={"Authorization": "Bearer ada"}), ROLES, pace)
         try:
             yield caller
         finally:
@@ -106,3 +113,18 @@ async def test_a_session_that_the_server_ended_is_gone() -> None:
         server.has_session = False
         with pytest.raises(Gone, match="the server has ended the session: HTTP 404"):
             await caller.connection.request("ping")
+
+
+async def test_a_server_that_does_not_take_a_notification_is_told_of() -> None:
+    server = Streams()
+    server.hangs_in = "notifications/initialized"
+    with pytest.raises(Trouble, match=r"did not take notifications/initialized within 0\.3 s"):
+        async with connected(server, Pace(timeout=0.3)):
+            pass
+
+
+async def test_a_stream_that_begins_late_is_not_waited_for() -> None:
+    server = Streams()
+    server.hangs_in = "GET"
+    async with connected(server):
+        assert [what for what, _ in server.seen] == ["initialize", "notifications/initialized", "tools/list"]

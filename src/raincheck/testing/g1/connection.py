@@ -61,7 +61,7 @@ class Connection:
         pending = Pending(self.history.last_id, method, time.monotonic(), asyncio.get_running_loop().create_future())
         self._pending[pending.id] = pending
         message = {"jsonrpc": "2.0", "id": pending.id, "method": method}
-        await self._transport.send(message if params is None else {**message, "params": params})
+        await self._put(message if params is None else {**message, "params": params})
         return pending
 
     async def reply_to(self, pending: Pending, patience: float | None = None) -> Reply:
@@ -74,7 +74,7 @@ class Connection:
 
     async def notify(self, method: str, params: Message | None = None) -> None:
         message = {"jsonrpc": "2.0", "method": method}
-        await self._transport.send(message if params is None else {**message, "params": params})
+        await self._put(message if params is None else {**message, "params": params})
 
     async def drop(self, pending: Pending) -> None:
         """Break the connection that an answer would come on, as a network may."""
@@ -88,7 +88,7 @@ class Connection:
 
     async def answer(self, asked: Message, result: Message) -> None:
         """Answer a request of the server that was held back."""
-        await self._transport.send({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        await self._put({"jsonrpc": "2.0", "id": asked["id"], "result": result})
 
     @contextmanager
     def holding(self, method: str) -> Generator[None]:
@@ -165,7 +165,15 @@ class Connection:
             await self.answer(asked, answerer(asked.get("params") or {}))
             return
         error = {"code": -32601, "message": f"this client does not know {asked['method']}"}
-        await self._transport.send({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        await self._put({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+
+    async def _put(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self.patience):
+                await self._transport.send(message)
+        except TimeoutError:
+            what = message.get("method", "an answer to its request")
+            raise Trouble(f"the server did not take {what} within {self.patience:g} s") from None
 
     def _spawn(self, work: Awaitable[None]) -> None:
         async def run() -> None:

@@ -42,7 +42,9 @@ class HttpTransport:
     async def listen(self) -> None:
         opened = asyncio.Event()
         self._jobs["GET"] = asyncio.create_task(self._listen(opened))
-        await opened.wait()
+        # Some servers begin to answer when they have something to say.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(opened.wait(), RETRY)
 
     async def send(self, message: Message) -> None:
         if "method" in message and "id" in message:

@@ -2,12 +2,13 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from raincheck.testing.g1.messages import is_object
+from raincheck.testing.g1.verdicts import Trouble
 
 MEANINGS = {
     "quick": "answers at once, the same each time, and may be called with a task or without",
@@ -76,14 +77,36 @@ def read_roles(said: object) -> Roles:
         raise ValueError("a table with a role each is needed")
     roles = dict(DEFAULTS)
     tables: dict[str, object] = {**said}
+    check_roles(dict.fromkeys(tables, Role("")))
     for name, table in tables.items():
-        if name not in MEANINGS:
-            raise ValueError(f"there is no role {name!r}: the roles are {', '.join(MEANINGS)}")
         if table is False:
             roles.pop(name, None)
         else:
             roles[name] = _read_role(name, table)
     return roles
+
+
+def check_roles(roles: Roles) -> Roles:
+    """The same, unless there are no such roles.
+
+    Raises:
+        ValueError: it says which there are.
+    """
+    for name in roles:
+        if name not in MEANINGS:
+            raise ValueError(f"there is no role {name!r}: the roles are {', '.join(MEANINGS)}")
+    return roles
+
+
+def check_named(roles: Roles, tools: Container[str]) -> None:
+    """Refuse a tool that somebody named for a role and that the server lacks: its checks would be skipped for ever.
+
+    Raises:
+        Trouble: it says which.
+    """
+    for name, role in roles.items():
+        if role is not DEFAULTS.get(name) and role.tool not in tools:
+            raise Trouble(f"the server has no tool {role.tool!r}, which was named for the role {name!r}")
 
 
 def _read_role(name: str, said: object) -> Role:

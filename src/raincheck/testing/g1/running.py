@@ -12,7 +12,7 @@ from raincheck.testing.g1.checks import CHECKS
 from raincheck.testing.g1.messages import History, Message, is_object
 from raincheck.testing.g1.needs import why_not
 from raincheck.testing.g1.report import Finding, Report
-from raincheck.testing.g1.roles import DEFAULTS, Roles
+from raincheck.testing.g1.roles import DEFAULTS, Roles, check_named, check_roles
 from raincheck.testing.g1.target import Target
 from raincheck.testing.g1.verdicts import Gone, Inapplicable, Outcome, Trouble, Unmet
 
@@ -26,7 +26,7 @@ class Run:
 
     def __init__(self, target: Target, roles: Roles = DEFAULTS, pace: Pace | None = None) -> None:
         self.target = target
-        self.roles = roles
+        self.roles = check_roles(roles)
         self.pace = pace or Pace()
         self._caller: Caller | None = None
         self._is_used = False
@@ -36,8 +36,13 @@ class Run:
         self._given_up: str | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect. Raises `Trouble` if the server can't be reached."""
+        """Connect. Raises `Trouble` if the server can't be reached, or lacks a tool that it was said to have."""
         self._caller = await self._connect()
+        try:
+            check_named(self.roles, self._caller.tools)
+        except Trouble:
+            await self._disconnect()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
