@@ -21,7 +21,7 @@ from raincheck.engine.answers import missing_capability
 from raincheck.engine.timing import pause_after
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, RaincheckError, StoreUnavailable
 from raincheck.server.callers import declared_capabilities
-from raincheck.server.client_tasks import put
+from raincheck.server.client_tasks import Line, put
 from raincheck.server.presence import CallerGone, is_gone
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext, is_closing
@@ -41,6 +41,7 @@ class _Conversation:
     def __init__(self, ctx: AnyContext, task: Task, *, is_seen: bool) -> None:
         self.ctx = ctx
         self.task = task
+        self.line = Line(ctx, task.owner)
         self.is_seen = is_seen
         self.key = ""
         """Of the question that it is asked, or is to be when it is its turn."""
@@ -132,7 +133,7 @@ class Asking:
         """What the caller says to a question; None if it never will."""
         talk.is_put = True
         try:
-            return await put(talk.request(question), talk.ctx, self._running.options.clock)
+            return await put(talk.request(question), talk.line, self._running.options.clock)
         except MCPError as error:
             return (
                 None

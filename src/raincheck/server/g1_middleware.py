@@ -30,7 +30,7 @@ from raincheck.server.pushing import Pushing
 from raincheck.server.refusals import invalid_params, json_kind
 from raincheck.server.requests import asks_for_task
 from raincheck.server.running import Running
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk import AnyContext, connection_of, is_theirs
 from raincheck.server.served import ServedTools
 from raincheck.wire import g1
 from raincheck.wire.words import LARGEST_INTEGER
@@ -100,7 +100,10 @@ class G1Middleware:
         try:
             # The connection reads nothing else meanwhile, so whoever says whose a request is has only so long.
             async with asyncio.timeout(DECLARED_WITHIN):
-                may_list = (await self._running.owner_of(ctx)).may_list
+                owner = await self._running.owner_of(ctx)
+                # From here on the connection is.
+                is_theirs(connection_of(ctx), owner)
+                may_list = owner.may_list
         except (MCPError, TimeoutError):
             # If nothing is kept for this caller, it is told so when it asks for something.
             may_list = False

@@ -16,7 +16,7 @@ from mcp.shared.dispatcher import Outbound
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import RaincheckError
 from raincheck.server.running import Running
-from raincheck.server.sdk import AnyContext, connection_of, is_answered, stream_of
+from raincheck.server.sdk import AnyContext, connection_of, is_answered, is_theirs, stream_of
 from raincheck.server.watching import Watching
 from raincheck.wire import g1
 
@@ -27,9 +27,6 @@ MOST = 1_000
 
 UNTIL_ANSWERED = 0.01
 """Seconds between two looks whether a caller knows of its task by now."""
-
-OWNER = "raincheck/owner"
-"""Where a connection keeps whose it is."""
 
 STATE = "raincheck/pushed"
 """Where a connection keeps what is pushed to it."""
@@ -44,9 +41,7 @@ class _Push:
         self.token = token
         self.streams = list[Outbound]()
         """Of requests that wait for the task."""
-        # A session that several owners share is the first one's: of its own stream, nobody knows who reads it.
-        is_theirs = connection.state.setdefault(OWNER, task.owner.key) == task.owner.key
-        self.has_own_stream = connection.has_standalone_channel and is_theirs
+        self.has_own_stream = connection.has_standalone_channel and is_theirs(connection, task.owner)
         self.job: asyncio.Future[None] | None = None
 
     async def send(self, method: str, params: object) -> None:

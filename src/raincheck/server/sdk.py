@@ -18,11 +18,15 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import SubscriptionBus
 from mcp.shared.dispatcher import Outbound
 
+from raincheck.core.owner import Owner
 from raincheck.errors import ConfigurationError
 
 AnyServer: TypeAlias = MCPServer[Any] | Server[Any]
 AnyContext: TypeAlias = ServerRequestContext[Any, Any]
 Handler: TypeAlias = RequestHandler
+
+OWNER = "raincheck/owner"
+"""Where a connection keeps whose it is."""
 
 PRIVATE = ("_extensions", "_handle_call_tool", "_lowlevel_server", "_subscriptions", "_tool_manager")
 
@@ -100,7 +104,7 @@ def stream_of(ctx: AnyContext) -> Outbound | None:
     return None
 
 
-def channel_of(ctx: AnyContext) -> Outbound | None:
+def channel_of(ctx: AnyContext, *, may_use_connection: bool) -> Outbound | None:
     """Where the caller of a request can be reached: on the request's own stream, or else on the connection's.
 
     None where it can't be: each request of a caller without a session stands alone.
@@ -108,4 +112,12 @@ def channel_of(ctx: AnyContext) -> Outbound | None:
     if ctx.session.can_send_request:
         return cast("Outbound", getattr(ctx.session, "_request_outbound"))  # noqa: B009 - likewise
     connection = connection_of(ctx)
-    return connection if connection.has_standalone_channel else None
+    return connection if may_use_connection and connection.has_standalone_channel else None
+
+
+def is_theirs(connection: Connection, owner: Owner) -> bool:
+    """Whether a connection is this owner's: one that several share is the first one's.
+
+    Of its own stream nobody knows who reads it.
+    """
+    return connection.state.setdefault(OWNER, owner.key) == owner.key
