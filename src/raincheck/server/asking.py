@@ -25,7 +25,7 @@ from raincheck.server.client_tasks import Line, put
 from raincheck.server.presence import CallerGone, is_gone
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext, is_closing
-from raincheck.server.turns import Turns
+from raincheck.server.turns import Turn, Turns
 from raincheck.server.watching import Watching
 from raincheck.wire import codes, g1
 from raincheck.wire.questions import Request, request_of
@@ -117,10 +117,10 @@ class Asking:
         """Ask a question, when it is this caller's turn. If that comes to nothing, it stays open for the next."""
         task = talk.task
         try:
-            async with self._turns.taken(talk.ctx, (task.id, question.key)):
+            async with self._turns.taken(talk.ctx, (task.id, question.key)) as turn:
                 if await is_gone(talk.ctx) or not await self._is_open(task, question):
                     return
-                answer = await self._put(talk, question)
+                answer = await self._put(talk, question, turn)
                 if answer is not None:
                     # Whoever answers and leaves at once has answered.
                     keeping = asyncio.ensure_future(self._keep(task, question.key, answer))
@@ -129,11 +129,13 @@ class Asking:
         except Exception:
             logger.exception("task %s: %r could not be asked", task.shown_id, question.key)
 
-    async def _put(self, talk: _Conversation, question: InputRequest) -> Mapping[str, Json] | ProtocolError | None:
+    async def _put(
+        self, talk: _Conversation, question: InputRequest, turn: Turn
+    ) -> Mapping[str, Json] | ProtocolError | None:
         """What the caller says to a question; None if it never will."""
         talk.is_put = True
         try:
-            return await put(talk.request(question), talk.line, self._running.options.clock)
+            return await put(talk.request(question), talk.line, self._running.options.clock, turn.hold)
         except MCPError as error:
             return (
                 None

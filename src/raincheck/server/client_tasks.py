@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -29,6 +29,9 @@ WITHIN = 1.0
 ANSWERED_WITHIN = 30.0
 """Seconds for an answer that a caller need not think about."""
 
+MOST_TRIES = 3
+"""Requests in a row that are not answered, after which a caller is taken to be gone."""
+
 TERMINAL = ("completed", "failed", "cancelled")
 
 
@@ -45,8 +48,10 @@ class Line:
         return channel_of(self.ctx, may_use_connection=is_theirs(connection_of(self.ctx), self.owner))
 
 
-async def put(request: Request, line: Line, clock: Clock) -> dict[str, Any]:
+async def put(request: Request, line: Line, clock: Clock, has_task: Callable[[], None]) -> dict[str, Any]:
     """Put a request to a caller, and wait for its answer, without what belongs to the message alone.
+
+    `has_task` is told if it answers with a task: from then on it is heard of, though its request may be over.
 
     Raises:
         MCPError: the caller answers with an error, or can't be reached, or is not there any more.
@@ -58,6 +63,7 @@ async def put(request: Request, line: Line, clock: Clock) -> dict[str, Any]:
     task = answer.get("task")
     if "task" in params and isinstance(task, Mapping):
         # It may also answer at once.
+        has_task()
         answer = await _poll(line, cast("Mapping[str, Any]", task), clock)
     return {name: value for name, value in answer.items() if name not in ("_meta", "resultType")}
 
@@ -117,12 +123,13 @@ async def _poll(line: Line, task: Mapping[str, Any], clock: Clock) -> dict[str, 
 
 async def _fetch(line: Line, method: str, task_id: str) -> dict[str, Any]:
     """Ask for a task of the caller's, again if nothing comes: a stream may break under the question."""
-    while True:
+    for _ in range(MOST_TRIES):
         try:
             return await _send(line, method, {"taskId": task_id}, {"timeout": ANSWERED_WITHIN})
         except MCPError as error:
             if error.error.code != REQUEST_TIMEOUT:
                 raise
+    raise NoBackChannelError(method)
 
 
 def _pause(suggested: object) -> float:

@@ -14,10 +14,10 @@ Question: TypeAlias = tuple[TaskId, str]
 """A question, by its task and its key."""
 
 
-class _Turn:
+class Turn:
     """Who is being asked, and who was before and is gone."""
 
-    def __init__(self, ctx: AnyContext, before: "_Turn | None", clock: Clock) -> None:
+    def __init__(self, ctx: AnyContext, before: "Turn | None", clock: Clock) -> None:
         self.before = before
         self.job = asyncio.current_task()
         self.is_free = asyncio.Event()
@@ -25,7 +25,16 @@ class _Turn:
         self.is_over = False
         # One that looks, however many wait.
         self._looking = asyncio.ensure_future(until_away(ctx, clock))
-        self._looking.add_done_callback(lambda _: self.is_free.set())
+        self._looking.add_done_callback(self._free)
+
+    def hold(self) -> None:
+        """Who has it is heard of, wherever its request is: nobody else need be asked."""
+        self._looking.remove_done_callback(self._free)
+        self._looking.cancel()
+        self.is_free.clear()
+
+    def _free(self, _: "asyncio.Future[None]") -> None:
+        self.is_free.set()
 
     def end(self) -> None:
         self.is_over = True
@@ -39,10 +48,10 @@ class Turns:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._turns: dict[Question, _Turn] = {}
+        self._turns: dict[Question, Turn] = {}
 
     @asynccontextmanager
-    async def taken(self, ctx: AnyContext, question: Question) -> AsyncGenerator[None]:
+    async def taken(self, ctx: AnyContext, question: Question) -> AsyncGenerator[Turn]:
         """Be the one who is asked. One who is gone may still answer, and is waited for beside."""
         while (other := self._turns.get(question)) is not None:
             await other.is_free.wait()
@@ -52,9 +61,9 @@ class Turns:
             # Of those who are gone, only the last is waited for.
             other.before.job.cancel()
             other.before = None
-        turn = self._turns[question] = _Turn(ctx, other, self._clock)
+        turn = self._turns[question] = Turn(ctx, other, self._clock)
         try:
-            yield
+            yield turn
         finally:
             turn.end()
             if self._turns.get(question) is turn:
