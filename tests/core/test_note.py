@@ -165,8 +165,9 @@ def test_what_is_beyond_its_bound_is_refused_and_named(note: Note, what: str) ->
 
 def test_each_kind_of_payload_has_its_own_bound() -> None:
     for (note, _), name in zip(TOO_LARGE, ("step", "question", "artifact", "variables"), strict=True):
+        bound: dict[str, Any] = {name: 10}
         with pytest.raises(TooLarge):
-            decide(running(), note, at(5), Limits(**{name: 10}))
+            decide(running(), note, at(5), Limits(**bound))
 
 
 def test_a_task_may_have_only_so_many_open_questions() -> None:

@@ -26,7 +26,7 @@ ANYTHING = {"type": "object"}
 YES: Json = {"action": "accept", "content": {}}
 
 
-def within(**limits: int) -> Settings:
+def within(**limits: Any) -> Settings:
     return Settings(patience=0.05, lease=1, limits=Limits(**limits))
 
 
