@@ -68,9 +68,11 @@ async def test_what_is_pushed_of_anothers_task_is_not_pushed_on_the_stream_of_th
     async with sharing(shop) as (first, second):
         await first.until(await first.start("say"), "completed")
         task_id = await second.start("metered", meta={"progressToken": "theirs"})
+        # While it does not wait, it is told nothing.
+        await meter.show(1, 3, "begun")
         waiting = await second.wait(task_id)
-        await meter.show(1, 2, "half")
-        came = await second.until_progress(1)
+        await meter.show(2, 3, "nearly there")
+        came = await second.until_progress(2)
         meter.finish()
         assert text_of(await waiting.result()) == "measured"
         # It is told where it waits for its task, and nowhere else.

@@ -12,7 +12,7 @@ from shop import Shop
 from test_g1_client_tasks import WITH_TASKS, expect, theirs
 from test_g1_input import ON_BOTH, calling
 from wares import YES, add_greeting, text_of
-from wires import over_http
+from wires import HttpWire, over_http
 
 from raincheck import Owner, ProtocolError, TaskContext
 from raincheck.clock import Clock
@@ -23,7 +23,7 @@ from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-LOOK = 10.0
+LOOK = 15.0
 """Seconds, on a clock that goes when told."""
 
 
@@ -72,8 +72,8 @@ async def until_asked(caller: G1Caller, clock: FakeClock) -> tuple[float, Asked]
     seconds = 0.0
     while await caller.asks_nothing():
         assert seconds <= 2 * presence.MAY_RETURN, "never asked"
-        clock.advance(LOOK / 2)
-        seconds += LOOK / 2
+        clock.advance(LOOK)
+        seconds += LOOK
     return seconds, await caller.question()
 
 
@@ -127,7 +127,7 @@ async def test_one_who_answers_while_it_may_return_has_answered_and_nobody_else_
 @asynccontextmanager
 async def own_task_under_way(
     shop: Shop, clock: FakeClock, *, listens: bool = True
-) -> AsyncGenerator[tuple[G1Caller, HttpLink, str]]:
+) -> AsyncGenerator[tuple[G1Caller, HttpLink, str, HttpWire]]:
     """A caller that answered with a task of its own, and whose stream broke then."""
     async with (
         over_http(shop.mcp.streamable_http_app()) as wire,
@@ -144,7 +144,7 @@ async def own_task_under_way(
         # A look, so that it is known that nobody waits.
         clock.advance(LOOK)
         await caller.settle()
-        yield caller, link, task_id
+        yield caller, link, task_id, wire
 
 
 def times_asked(caller: G1Caller) -> int:
@@ -155,7 +155,7 @@ async def test_the_task_of_a_caller_whose_stream_breaks_is_polled_on_and_its_ans
     clock = FakeClock()
     shop = Shop(clock=clock)
     heard = add_greeting(shop)
-    async with own_task_under_way(shop, clock) as (caller, _, task_id):
+    async with own_task_under_way(shop, clock) as (caller, _, task_id, _):
         for status in ("working", "completed"):
             clock.advance(60)
             asked = await expect(caller, "tasks/get")
@@ -176,7 +176,7 @@ async def test_a_caller_whose_own_task_goes_on_is_not_asked_again_when_it_waits_
     clock = FakeClock()
     shop = Shop(clock=clock)
     heard = add_greeting(shop)
-    async with own_task_under_way(shop, clock) as (caller, _, task_id):
+    async with own_task_under_way(shop, clock) as (caller, _, task_id, _):
         waiting = await caller.wait(task_id)
         assert await caller.asks_nothing()
         clock.advance(60)
@@ -191,10 +191,12 @@ async def test_a_caller_whose_streams_are_all_broken_is_asked_for_its_task_again
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client_tasks, "ANSWERED_WITHIN", 0.3)
+    # However long this test takes.
+    monkeypatch.setattr(client_tasks, "MOST_TRIES", 100)
     clock = FakeClock()
     shop = Shop(clock=clock)
     heard = add_greeting(shop)
-    async with own_task_under_way(shop, clock, listens=False) as (caller, link, task_id):
+    async with own_task_under_way(shop, clock, listens=False) as (caller, link, task_id, _):
         clock.advance(60)
         # Into the void.
         assert await caller.asks_nothing()
@@ -208,6 +210,25 @@ async def test_a_caller_whose_streams_are_all_broken_is_asked_for_its_task_again
         await caller.reply(asked, result=YES)
         await shop.tasks.engine.wait(task_id, owner=Owner.anonymous())
         assert times_asked(caller) == 1
+    assert heard == [("accept", {"name": "Ada"})]
+
+
+async def test_when_a_caller_whose_own_task_went_on_is_heard_of_no_more_another_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_tasks, "ANSWERED_WITHIN", 0.05)
+    clock = FakeClock()
+    shop = Shop(clock=clock)
+    heard = add_greeting(shop)
+    async with (
+        own_task_under_way(shop, clock, listens=False) as (_, _, task_id, wire),
+        in_session(wire) as (other, _),
+    ):
+        waiting = await other.wait(task_id)
+        assert await other.asks_nothing()
+        clock.advance(60)
+        await other.reply(await other.question(), result=YES)
+        assert text_of(await waiting.result()) == "Hello, Ada!"
     assert heard == [("accept", {"name": "Ada"})]
 
 

@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,14 +98,16 @@ def check_roles(roles: Roles) -> Roles:
     return roles
 
 
-def check_named(roles: Roles, tools: Container[str]) -> None:
+def check_named(roles: Roles, tools: Collection[str]) -> None:
     """Refuse a tool that somebody named for a role and that the server lacks: its checks would be skipped for ever.
+
+    A server that lists none at all is broken in another way, which the checks tell of.
 
     Raises:
         Trouble: it says which.
     """
     for name, role in roles.items():
-        if role is not DEFAULTS.get(name) and role.tool not in tools:
+        if tools and role is not DEFAULTS.get(name) and role.tool not in tools:
             raise Trouble(f"the server has no tool {role.tool!r}, which was named for the role {name!r}")
 
 
