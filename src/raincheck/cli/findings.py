@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from raincheck.testing.g1.needs import NO_TOOL
 from raincheck.testing.g1.report import Finding, Report
 from raincheck.testing.g1.verdicts import Outcome
 
@@ -13,9 +14,6 @@ STYLES = {
     Outcome.WARNING: "yellow",
     Outcome.SKIPPED: "dim",
 }
-NO_TOOL = "needs a tool that"
-"""How the reason begins of a check that had none."""
-
 WIDE = 160
 """The width of a table that goes into a file, where there is no screen to fit."""
 

@@ -137,11 +137,9 @@ class Asking:
         try:
             return await put(talk.request(question), talk.line, self._running.options.clock, turn.hold)
         except MCPError as error:
-            return (
-                None
-                if _is_lost(talk.ctx, error)
-                else ProtocolError(error.error.message, error.error.code, error.error.data)
-            )
+            if _is_lost(talk.ctx, error):
+                return None
+            return ProtocolError(error.error.message, error.error.code, error.error.data)
         finally:
             talk.is_put = False
 

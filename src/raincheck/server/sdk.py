@@ -86,6 +86,11 @@ def connection_of(ctx: AnyContext) -> Connection:
     return cast("Connection", getattr(ctx.session, "_connection"))  # noqa: B009 - it has no public name
 
 
+def _outbound_of(ctx: AnyContext) -> Outbound:
+    """The stream of a request, which a session keeps to itself too."""
+    return cast("Outbound", getattr(ctx.session, "_request_outbound"))  # noqa: B009 - likewise
+
+
 def is_closing(ctx: AnyContext) -> bool:
     """Whether the connection of a request has been closed, or is being."""
     return bool(getattr(connection_of(ctx).outbound, "_closed", False))
@@ -93,14 +98,13 @@ def is_closing(ctx: AnyContext) -> bool:
 
 def is_answered(ctx: AnyContext) -> bool:
     """Whether a request has been answered: nothing more goes out on its stream."""
-    outbound = getattr(ctx.session, "_request_outbound")  # noqa: B009 - likewise
-    return bool(getattr(outbound, "_closed", True))
+    return bool(getattr(_outbound_of(ctx), "_closed", True))
 
 
 def stream_of(ctx: AnyContext) -> Outbound | None:
     """Where notifications go out with the answer to a request; None if the answer goes out alone, as JSON."""
     if ctx.session.can_send_request or not connection_of(ctx).has_standalone_channel:
-        return cast("Outbound", getattr(ctx.session, "_request_outbound"))  # noqa: B009 - likewise
+        return _outbound_of(ctx)
     return None
 
 
@@ -110,7 +114,7 @@ def channel_of(ctx: AnyContext, *, may_use_connection: bool) -> Outbound | None:
     None where it can't be: each request of a caller without a session stands alone.
     """
     if ctx.session.can_send_request:
-        return cast("Outbound", getattr(ctx.session, "_request_outbound"))  # noqa: B009 - likewise
+        return _outbound_of(ctx)
     connection = connection_of(ctx)
     return connection if may_use_connection and connection.has_standalone_channel else None
 

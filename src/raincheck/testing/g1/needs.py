@@ -9,6 +9,9 @@ from raincheck.testing.g1.roles import MEANINGS
 ALLOWED = {"plain": ("forbidden",), "required": ("required",)}
 """What `execution.taskSupport` the tool of a role has; the others allow tasks."""
 
+NO_TOOL = "needs a tool that"
+"""How the reason begins of a check that has none to call."""
+
 _CIRCUMSTANCES: dict[str, tuple[Callable[[Caller], bool], str]] = {
     "calls": (
         lambda caller: _declares(caller, "requests", "tools", "call"),
@@ -43,7 +46,7 @@ def _why_not(caller: Caller, need: str) -> str | None:
     if need not in MEANINGS:
         holds, otherwise = _CIRCUMSTANCES[need]
         return None if holds(caller) else otherwise
-    wanted = f"needs a tool that {MEANINGS[need]} (role {need!r})"
+    wanted = f"{NO_TOOL} {MEANINGS[need]} (role {need!r})"
     role = caller.roles.get(need)
     if role is None:
         return wanted

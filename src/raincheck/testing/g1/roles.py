@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def read_roles(said: object) -> Roles:
         raise ValueError("a table with a role each is needed")
     roles = dict(DEFAULTS)
     tables: dict[str, object] = {**said}
-    check_roles(dict.fromkeys(tables, Role("")))
+    check_names(tables)
     for name, table in tables.items():
         if table is False:
             roles.pop(name, None)
@@ -86,16 +86,15 @@ def read_roles(said: object) -> Roles:
     return roles
 
 
-def check_roles(roles: Roles) -> Roles:
-    """The same, unless there are no such roles.
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names that no role has.
 
     Raises:
         ValueError: it says which there are.
     """
-    for name in roles:
+    for name in names:
         if name not in MEANINGS:
             raise ValueError(f"there is no role {name!r}: the roles are {', '.join(MEANINGS)}")
-    return roles
 
 
 def check_named(roles: Roles, tools: Collection[str]) -> None:

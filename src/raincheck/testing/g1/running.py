@@ -12,7 +12,7 @@ from raincheck.testing.g1.checks import CHECKS
 from raincheck.testing.g1.messages import History, Message, is_object
 from raincheck.testing.g1.needs import why_not
 from raincheck.testing.g1.report import Finding, Report
-from raincheck.testing.g1.roles import DEFAULTS, Roles, check_named, check_roles
+from raincheck.testing.g1.roles import DEFAULTS, Roles, check_named, check_names
 from raincheck.testing.g1.target import Target
 from raincheck.testing.g1.verdicts import Gone, Inapplicable, Outcome, Trouble, Unmet
 
@@ -26,7 +26,8 @@ class Run:
 
     def __init__(self, target: Target, roles: Roles = DEFAULTS, pace: Pace | None = None) -> None:
         self.target = target
-        self.roles = check_roles(roles)
+        check_names(roles)
+        self.roles = roles
         self.pace = pace or Pace()
         self._caller: Caller | None = None
         self._is_used = False
