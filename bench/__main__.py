@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import growth, rest, throughput
+from bench import grace, growth, rest, throughput
 from bench.figure import Figure, table
 from bench.progress import Progress
 from raincheck.clock import SystemClock
@@ -30,10 +30,15 @@ class Scale:
     growth_rounds: int
     idle_seconds: int
     cycles: int
+    grace_rounds: int
 
 
-FULL = Scale("full", throughput_rounds=15, many=1_000_000, growth_rounds=31, idle_seconds=10, cycles=5_000)
-QUICK = Scale("quick", throughput_rounds=5, many=100_000, growth_rounds=21, idle_seconds=4, cycles=2_000)
+FULL = Scale(
+    "full", throughput_rounds=15, many=1_000_000, growth_rounds=31, idle_seconds=10, cycles=5_000, grace_rounds=25
+)
+QUICK = Scale(
+    "quick", throughput_rounds=5, many=100_000, growth_rounds=21, idle_seconds=4, cycles=2_000, grace_rounds=9
+)
 
 
 async def measure(scale: Scale, folder: Path, progress: Progress) -> list[Figure]:
@@ -41,6 +46,7 @@ async def measure(scale: Scale, folder: Path, progress: Progress) -> list[Figure
         *await throughput.measure(folder, rounds=scale.throughput_rounds, progress=progress),
         *await growth.measure(folder, many=scale.many, rounds=scale.growth_rounds, progress=progress),
         *await rest.measure(folder, seconds=scale.idle_seconds, cycles=scale.cycles, progress=progress),
+        *await grace.measure(folder, rounds=scale.grace_rounds, progress=progress),
     ]
 
 
@@ -82,7 +88,7 @@ def save(path: Path, scale: Scale, figures: Sequence[Figure]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure what raincheck promises about speed.")
-    parser.add_argument("--quick", action="store_true", help="less of everything: under a minute")
+    parser.add_argument("--quick", action="store_true", help="less of everything: about a minute")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a bound is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()

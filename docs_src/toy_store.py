@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from threading import Lock
@@ -11,6 +11,7 @@ from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.document import TaskDocument
 from raincheck.core.documents import Documents
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
@@ -62,9 +63,11 @@ class ToyStore:
     def twin(self) -> "ToyStore":
         return ToyStore(self._database)
 
-    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
+    async def create(
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: ask.ClaimRequest | None = None
+    ) -> Task:
         with self._opened().transaction() as documents:
-            return documents.create(creation, quota, now)
+            return documents.create(creation, quota, now, claim)
 
     async def commit(self, changes: Sequence[Change]) -> None:
         ask.check_named_once(changes)
@@ -82,22 +85,16 @@ class ToyStore:
         return ask.next_moment(self._opened().documents.live(), namespace, tools)
 
     async def extend_leases(self, held: Sequence[ask.HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
-        lost: set[TaskId] = set()
         with self._opened().transaction() as documents:
-            for one in held:
-                document = documents.get(one.task_id)
-                if document is None or (extended := document.extended(one.fence, until)) is None:
-                    lost.add(one.task_id)
-                else:
-                    documents[one.task_id] = extended
-        return frozenset(lost)
+            return frozenset(one.task_id for one in held if not documents.extend(one.task_id, one.fence, until))
+
+    async def release_key(self, task_id: TaskId, key: str) -> None:
+        with self._opened().transaction() as documents:
+            documents.release_key(task_id, key)
 
     async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
         with self._opened().transaction() as documents:
-            pruned = documents.forgettable(now)[: ask.page_size(limit)]
-            for task_id in pruned:
-                del documents[task_id]
-        return tuple(pruned)
+            return documents.prune(now, ask.page_size(limit))
 
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
         return ask.overdue_of(self._opened().documents.live(), now=now, limit=limit)
@@ -132,6 +129,11 @@ class ToyStore:
         ask.check_secret_name(name)
         with self._opened().one_at_a_time:
             return self._database.secrets.setdefault(name, ask.new_secret())
+
+    async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
+        ask.check_news(namespace, news)
+        with self._opened().transaction() as documents:
+            return documents.learn(namespace, news)
 
     def listen(self) -> AbstractContextManager[Feed]:
         self._opened()

@@ -56,7 +56,7 @@ def build(store: str | None = None) -> tuple[MCPServer, Tasks]:
         await task.sleep(seconds)
         return f"{label}: done after {seconds:g} s"
 
-    @tasks.tool(task="required")
+    @tasks.tool(mode="required")
     async def failing_job(task: TaskContext) -> str:
         """Fail as a tool does: the task is completed, and its result says that it is an error."""
         await task.sleep(1)
@@ -98,7 +98,7 @@ def build(store: str | None = None) -> tuple[MCPServer, Tasks]:
             await task.sleep(0.3)
         return f"counted to {to}"
 
-    @tasks.tool(task="required")
+    @tasks.tool(mode="required")
     async def test_tool_with_task(user: Annotated[UserName, Resolve(ask_name)], task: TaskContext) -> str:
         """Ask first, and become a task when the answer is there."""
         await task.status(f"working for {user.name}")

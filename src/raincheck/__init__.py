@@ -9,6 +9,7 @@ from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Reply, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
 from raincheck.errors import ProtocolError, RaincheckError, TaskFailed, TaskNotFound, ToolError
 from raincheck.opening import open_store
+from raincheck.wire.plain_tools import PlainTools
 
 if TYPE_CHECKING:
     from raincheck.server import Tasks
@@ -18,6 +19,7 @@ __all__ = [
     "Limits",
     "OnInterrupt",
     "Owner",
+    "PlainTools",
     "ProtocolError",
     "Quota",
     "RaincheckError",

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from platformdirs import user_state_path
 
-from raincheck.address import MemoryAddress, PostgresAddress, SqliteAddress, parse_address
+from raincheck.address import Address, MemoryAddress, PostgresAddress, SqliteAddress, parse_address
 from raincheck.errors import ConfigurationError
 from raincheck.stores.interface import Store
 
@@ -60,9 +60,7 @@ def make_store(name: str | os.PathLike[str] | None = None) -> Store:
     Raises:
         ConfigurationError: the name can't be understood, or can't be used here.
     """
-    if name is None:
-        name = os.environ.get(VARIABLE) or None
-    address = SqliteAddress(_default_path()) if name is None else parse_address(os.fspath(name))
+    address = find_address(name)
     match address:
         case MemoryAddress():
             from raincheck.stores.memory import MemoryStore
@@ -71,6 +69,8 @@ def make_store(name: str | os.PathLike[str] | None = None) -> Store:
         case SqliteAddress(path):
             from raincheck.stores.sqlite import SqliteStore
 
+            if path == _default_path():
+                _make_folder(path.parent)
             return SqliteStore(path)
         case PostgresAddress(url):
             raise ConfigurationError(
@@ -81,8 +81,22 @@ def make_store(name: str | os.PathLike[str] | None = None) -> Store:
             assert_never(address)
 
 
+def find_address(name: str | os.PathLike[str] | None = None) -> Address:
+    """Where the store of this name is, or would be.
+
+    Raises:
+        ConfigurationError: the name can't be understood.
+    """
+    if name is None:
+        name = os.environ.get(VARIABLE) or None
+    return SqliteAddress(_default_path()) if name is None else parse_address(os.fspath(name))
+
+
 def _default_path() -> Path:
-    folder = user_state_path("raincheck", appauthor=False)
+    return user_state_path("raincheck", appauthor=False) / "tasks.db"
+
+
+def _make_folder(folder: Path) -> None:
     try:
         # Ours, so it is made where it is missing; the folder of a path that somebody names is not.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +104,6 @@ def _default_path() -> Path:
         raise ConfigurationError(
             f"the folder {folder} for the store can't be made ({error.strerror}): name a store by {VARIABLE}"
         ) from error
-    return folder / "tasks.db"
 
 
 def _host(url: str) -> str:

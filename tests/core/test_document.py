@@ -139,6 +139,17 @@ def test_a_change_that_keeps_the_attempt_keeps_the_lease_that_was_extended_meanw
     assert released.task.attempt is None
 
 
+def test_a_change_that_was_decided_before_the_key_was_released_does_not_bring_it_back() -> None:
+    before = _running(idempotency_key="key", request_digest="digest")
+    for command in (Note(1, status_message="working"), Release(1), Complete(1, encode("done"))):
+        decided = change(before.task, command)
+        assert decided.after.idempotency_key == "key"
+        after = before.without_key().changed_by(decided)
+        assert after.task == decided.after.evolve(idempotency_key=None)
+        assert after.request_digest is None
+        assert before.changed_by(decided).task == decided.after
+
+
 def test_extending_changes_the_lease_and_nothing_else() -> None:
     document = _running()
     extended = document.extended(1, at(60))

@@ -1,16 +1,18 @@
 """All documents together: what is found among them, and what comes in by creating and by keeping changes."""
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from story import CLAIM, LIMITS, START, at, change, new
 
-from raincheck.core.change import Creation
+from raincheck.core.change import Change, Creation
 from raincheck.core.commands import Cancel, Command, Complete, Note, Release, Signal
 from raincheck.core.create import create
 from raincheck.core.document import TaskDocument
 from raincheck.core.documents import Documents
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.owner import Owner, Scope
@@ -191,3 +193,75 @@ def test_only_live_children_are_found() -> None:
     found = documents.find(TaskId("task-4"))
     assert found is not None
     assert found.phase is Phase.CANCELLED
+
+
+class AnOffer:
+    """Takes a new task, if nothing else is live."""
+
+    def begin_new(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
+        return [] if list(live) else [change(new, CLAIM, (now - START).total_seconds())]
+
+
+def test_an_offer_is_asked_for_new_tasks_only_and_serves_their_line() -> None:
+    documents, key = Documents(), {"idempotency_key": "key", "request_digest": "digest"}
+    first = documents.create(_creation(1, **key), NO_QUOTA, START, AnOffer())
+    assert (first.phase, documents.find(first.id), documents.served) == (Phase.RUNNING, first, {("reports", 0): 1})
+    assert len(documents[first.id].history) == 2
+    assert documents.create(_creation(1, **key), NO_QUOTA, START, AnOffer()) == first
+    second = documents.create(_creation(2), NO_QUOTA, START, AnOffer())
+    assert (second.phase, documents.find(second.id)) == (Phase.QUEUED, second)
+    waiting = Documents()
+    queued = _add(waiting, 1, **key)
+    assert waiting.create(_creation(1, **key), NO_QUOTA, START, AnOffer()) == queued
+    assert waiting.served == {}
+
+
+def test_only_who_holds_a_task_extends_its_lease() -> None:
+    documents = Documents()
+    task = _do(documents, _add(documents), CLAIM)
+    assert documents.extend(task.id, 1, at(99))
+    extended = documents.find(task.id)
+    assert extended is not None
+    assert extended.attempt is not None
+    assert extended.attempt.lease.expires_at == at(99)
+    assert not documents.extend(task.id, 2, at(100))
+    assert not documents.extend(TaskId("unknown"), 1, at(100))
+    assert documents.find(task.id) == extended
+
+
+def test_pruning_forgets_no_more_than_it_may() -> None:
+    documents = Documents()
+    tasks = [_do(documents, _add(documents, number, retention=BRIEF), Cancel("alice")) for number in (1, 2, 3)]
+    _add(documents, 4)
+    assert documents.prune(at(59), 10) == ()
+    assert len(documents.prune(at(60), 2)) == 2
+    assert len(documents.prune(at(60), 2)) == 1
+    assert {task.id for task in tasks}.isdisjoint(documents)
+    assert list(documents) == ["task-4"]
+
+
+def test_a_key_is_released_by_whoever_knows_it_and_its_task() -> None:
+    documents = Documents()
+    task = _add(documents, idempotency_key="key", request_digest="digest")
+    for task_id, key in ((task.id, "other"), (TaskId("unknown"), "key")):
+        documents.release_key(task_id, key)
+    assert documents.find(task.id) == task
+    documents.release_key(task.id, "key")
+    assert documents[task.id].request_digest is None
+    assert documents.find(task.id) == task.evolve(idempotency_key=None)
+    again = _creation(2, idempotency_key="key", request_digest="another")
+    assert documents.create(again, NO_QUOTA, START) == again.task
+
+
+def test_what_is_learned_is_known_to_copies_and_what_copies_learn_is_not_known_here() -> None:
+    documents = Documents()
+    assert documents.learn("reports", {}) == {}
+    known = documents.learn("reports", {"build": Sketch({4: 1})})
+    copied = Documents(documents)
+    assert copied.learn("reports", {"build": Sketch({4: 1}), "test": Sketch({5: 1})}) == {
+        "build": Sketch({4: 2}),
+        "test": Sketch({5: 1}),
+    }
+    known.clear()
+    assert documents.learn("reports", {}) == {"build": Sketch({4: 1})}
+    assert documents.learn("elsewhere", {}) == {}

@@ -15,7 +15,7 @@ from raincheck.wire import codes
 DOCS = "\n".join(text_of(page) for page in PAGES)
 ERRORS = [name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)]
 CODES = [code for code in vars(codes).values() if isinstance(code, int)]
-METHODS = [name for name in vars(Store) if not name.startswith("_")]
+METHODS = [name for name in dir(Store) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("word", [*Phase, *Event, *Status])

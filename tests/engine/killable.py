@@ -1,4 +1,6 @@
-"""A worker in a process of its own, which tests kill: `python killable.py STORE DIARY`.
+"""A worker in a process of its own, which tests kill: `python killable.py STORE DIARY [TOOL]`.
+
+With a tool, it asks for a task of it and is gone as soon as it has one.
 
 Its tools write a line to the diary for whatever they do, so that a test can count what was done, and by which attempt.
 """
@@ -12,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from raincheck import open_store
-from raincheck.core.retry import RetryPolicy
+from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
 
 LEASE = 1.5
@@ -79,11 +81,22 @@ async def block_the_loop(seconds: float, task: TaskContext) -> int:
     return task.attempt
 
 
-async def main(store_name: str) -> None:
+@toolbox.tool(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
+async def never_twice(task: TaskContext) -> None:
+    write_down(task.id, "began", task.attempt)
+
+
+async def main(store_name: str, tool: str | None = None) -> None:
     async with open_store(store_name) as store:
-        await run_until_signal(Engine(store, toolbox, settings=SETTINGS))
+        engine = Engine(store, toolbox, settings=SETTINGS)
+        if tool is None:
+            await run_until_signal(engine)
+            return
+        async with engine:
+            await engine.submit(tool)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
     os.environ["DIARY"] = sys.argv[2]
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], *sys.argv[3:]))

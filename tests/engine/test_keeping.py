@@ -326,7 +326,7 @@ async def test_a_task_that_is_claimed_just_as_the_engine_stops_is_handed_back_to
 
     async with bench.working(Settings(grace=0)) as engine:
         may_read = watched.hold_up("journal")
-        task = await engine.submit("work")
+        task = await bench.queue("work")
         await bench.reach(task.id, Phase.RUNNING)
         stopping = asyncio.create_task(engine.stop())
         await asyncio.sleep(0.05)

@@ -35,8 +35,8 @@ class Place:
         self.diary = folder / "diary"
         self.workers: list[asyncio.subprocess.Process] = []
 
-    async def start_worker(self) -> asyncio.subprocess.Process:
-        arguments = (killable.__file__, str(self.folder / "tasks.db"), str(self.diary))
+    async def start_worker(self, *tool: str) -> asyncio.subprocess.Process:
+        arguments = (killable.__file__, str(self.folder / "tasks.db"), str(self.diary), *tool)
         worker = await asyncio.create_subprocess_exec(sys.executable, *arguments)
         self.workers.append(worker)
         return worker
@@ -186,3 +186,24 @@ async def test_a_process_that_is_told_to_stop_hands_its_tasks_to_another_at_once
     history = await place.store.history(task.id, Scope.everything(), now=clock.now())
     assert [entry.event for entry in history] == ["create", "claim", "release", "claim"]
     await place.engine.cancel(task.id)
+
+
+async def test_a_process_that_is_gone_as_soon_as_it_began_its_own_task_does_not_take_the_task_along(
+    place: Place,
+) -> None:
+    for tool, end in (("five_steps", Phase.COMPLETED), ("never_twice", Phase.FAILED)):
+        gone = await place.start_worker(tool)
+        assert await gone.wait() == -signal.SIGKILL
+        (task,) = (await place.engine.list_tasks(tool=tool)).tasks
+        assert task.phase is Phase.RUNNING, "it was begun where it was asked for, and so its lease has to run out"
+        worker = await place.start_worker()
+        (ended,) = await place.wait_for_all([task])
+        assert ended.phase is end
+        events = [entry.event for entry in await place.engine.history(task.id)]
+        if end is Phase.COMPLETED:
+            assert events[:4] == [Event.CREATE, Event.CLAIM, Event.INTERRUPT, Event.CLAIM]
+        else:
+            assert events == [Event.CREATE, Event.CLAIM, Event.FAIL]
+            assert "must not be run twice" in (ended.status_message or "")
+        await place.kill(worker)
+    assert len([line for line in place.lines() if line[1] == "began"]) <= 1

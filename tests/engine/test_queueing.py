@@ -237,7 +237,7 @@ async def test_a_store_that_is_out_of_reach_for_a_while_does_not_end_the_claimin
 
     async with bench.working(clock=clock) as engine:
         watched.fail("next_due", "claim", "overdue", times=3)
-        task = await engine.submit("quick")
+        task = await bench.queue("quick")
         async with asyncio.timeout(10):
             while not (await engine.view(task.id)).task.is_terminal:
                 clock.advance(AFTER_AN_ERROR)

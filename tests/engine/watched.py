@@ -26,6 +26,9 @@ class Watched:
         self._failures: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
         self._gates: dict[str, asyncio.Event] = {}
+        self._late: dict[str, asyncio.Event] = {}
+        self._asked: dict[str, asyncio.Event] = {}
+        self._done: dict[str, asyncio.Event] = {}
         self.calls: Counter[str] = Counter()
 
     @property
@@ -53,6 +56,23 @@ class Watched:
         """Let calls of it wait until the event is set."""
         return self._gates.setdefault(name, asyncio.Event())
 
+    def hold_up_replies(self, name: str) -> asyncio.Event:
+        """Do what is asked, and let whoever asked wait until the event is set."""
+        return self._late.setdefault(name, asyncio.Event())
+
+    async def asked(self, name: str) -> None:
+        """Wait until it is asked for."""
+        await self._asked.setdefault(name, asyncio.Event()).wait()
+
+    async def done(self, name: str) -> None:
+        """Wait until it was done, whether or not whoever asked has been told."""
+        await self._done.setdefault(name, asyncio.Event()).wait()
+
+    def let_all_through(self) -> None:
+        """Hold up nothing any more."""
+        self._gates.clear()
+        self._late.clear()
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
         if not inspect.iscoroutinefunction(found):
@@ -60,12 +80,18 @@ class Watched:
 
         async def call(*args: object, **kwargs: object) -> object:
             self.calls[name] += 1
+            if name in self._asked:
+                self._asked.pop(name).set()
             if name in self._gates:
                 await self._gates[name].wait()
             if self._failures[name] > 0:
                 self._failures[name] -= 1
                 raise StoreUnavailable("a watched store", "it is out of reach for a while")
             result: object = await found(*args, **kwargs)
+            if name in self._done:
+                self._done.pop(name).set()
+            if name in self._late:
+                await self._late[name].wait()
             if self._lost[name] > 0:
                 self._lost[name] -= 1
                 raise StoreUnavailable("a watched store", "the reply was lost")

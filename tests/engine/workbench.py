@@ -31,6 +31,10 @@ class Bench:
         async with Engine(self.store, self.toolbox, settings=settings, **options) as self.engine:
             yield self.engine
 
+    async def queue(self, tool: str, **arguments: Json) -> Task:
+        """Ask for it elsewhere, so that it is not begun at once but waits for a worker."""
+        return await Engine(self.store, self.toolbox, works=False).submit(tool, arguments)
+
     async def result_of(self, tool: str, **arguments: Json) -> Json:
         """Run it to its end, and return its result."""
         task = await self.engine.submit(tool, arguments)

@@ -1,6 +1,7 @@
 """A process that hammers one store: `hammer.py PATH NAME COUNT`. It says a line for every task that it has finished.
 
-Started by tests. It claims whatever is queued, so what it finishes may have been created by another process.
+Started by tests. It claims whatever is queued, so what it finishes may have been created by another process. Every
+other task it offers to run at once, and then has it if nothing is queued.
 """
 
 import asyncio
@@ -29,11 +30,12 @@ LEASE = timedelta(seconds=60)
 clock = SystemClock()
 
 
-async def one_task(store: Store, name: str) -> None:
+async def one_task(store: Store, name: str, *, offers: bool) -> None:
     now = clock.now()
     new = NewTask(new_task_id(now), "hammer", Owner.local(), TOOL, encode({"by": name}))
-    await store.create(create(new, now, Limits()), quota=Quota(), now=now)
-    for task in await store.claim(ClaimRequest("hammer", frozenset({TOOL}), name, LEASE, 1), now=now):
+    request = ClaimRequest("hammer", frozenset({TOOL}), name, LEASE, 1)
+    created = await store.create(create(new, now, Limits()), quota=Quota(), now=now, claim=request if offers else None)
+    for task in (created,) if created.attempt is not None else await store.claim(request, now=now):
         step = Step("work", 0, "", encode(name), task.fence, now)
         try:
             await apply(store, task.id, EVERYTHING, Note(task.fence, steps=(step,)), now=clock.now())
@@ -49,8 +51,8 @@ async def main(path: Path, name: str, count: int) -> None:
     todo = iter(range(count))
 
     async def caller() -> None:
-        for _ in todo:
-            await one_task(store, name)
+        for number in todo:
+            await one_task(store, name, offers=number % 2 == 0)
 
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
     await store.close()

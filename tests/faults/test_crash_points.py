@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
@@ -15,16 +16,17 @@ from raincheck.core.change import Change
 from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park
 from raincheck.core.content import Artifact
 from raincheck.core.decide import decide
+from raincheck.core.durations import Sketch
 from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import Task, TaskId, Tool
 from raincheck.stores.interface import Store
-from raincheck.stores.requests import HeldAttempt, TaskQuery
+from raincheck.stores.requests import ClaimRequest, HeldAttempt, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.queries import QUERIES
 from raincheck.testing import CrashPlan, FakeClock, Scene, check_invariants, enumerate_crashes
 from raincheck.testing.invariants import BEGINNING
-from raincheck.testing.scene import EVERYTHING, LEASE
+from raincheck.testing.scene import EVERYTHING, LEASE, NAMESPACE
 
 pytestmark = pytest.mark.anyio
 
@@ -93,13 +95,15 @@ class World:
         grandparent = await scene.begin()
         parent = await scene.begin(parent_id=grandparent.id)
         await scene.do(grandparent, Park(1, seen=0))
-        one, two = await scene.begin(), await scene.begin()
+        one = await scene.begin(idempotency_key="taken", request_digest="digest")
+        two = await scene.begin()
         asking = await scene.begin()
         asking = await scene.do(asking, Note(1, asked=(scene.question("publish"),)))
         queued = [await scene.create() for _ in range(2)]
         self.tasks = {"ended": ended, "one": one, "two": two, "asking": asking, "queued": queued[0], "parent": parent}
         child = await scene.create(parent_id=parent.id)
         await scene.create(parent_id=child.id)
+        await store.learn(NAMESPACE, {"known": Sketch().with_one(1)})
         await store.close()
 
     async def left(self) -> Snapshot:
@@ -108,19 +112,20 @@ class World:
         await store.open()
         try:
             await check_invariants(store)
-            return await snapshot(store) | await asyncio.to_thread(self.lines) | await asyncio.to_thread(self.secrets)
+            return await snapshot(store) | await asyncio.to_thread(self.beside)
         finally:
             await store.close()
 
-    def lines(self) -> Snapshot:
-        """How far the lines have been served, which shows only in what is claimed later."""
+    def beside(self) -> Snapshot:
+        """What belongs to no task. How far lines are served shows else only in what is claimed later, and what is in
+        a secret is another in every run."""
+        look = {
+            "lines": "SELECT * FROM lines",
+            "secrets": "SELECT name, length(bytes) FROM secrets",
+            "durations": "SELECT * FROM durations",
+        }
         with closing(sqlite3.connect(self.path)) as connection:
-            return {TaskId("lines"): connection.execute("SELECT * FROM lines").fetchall()}
-
-    def secrets(self) -> Snapshot:
-        """Which secrets there are. What is in them is another in every run."""
-        with closing(sqlite3.connect(self.path)) as connection:
-            return {TaskId("secrets"): connection.execute("SELECT name, length(bytes) FROM secrets").fetchall()}
+            return {TaskId(name): connection.execute(sql).fetchall() for name, sql in look.items()}
 
     def change(self, name: str, command: Command) -> Change:
         change = decide(self.tasks[name], command, self.clock.now())
@@ -133,6 +138,13 @@ async def creates(world: World, store: Store) -> None:
         id=TaskId("new"), caller=encode("alice"), idempotency_key="key", request_digest="digest"
     )
     await store.create(creation, quota=Quota(live=100, created=100), now=world.clock.now())
+
+
+async def creates_and_begins(world: World, store: Store) -> None:
+    tool = Tool("other")
+    creation = Scene(store, world.clock).creation(id=TaskId("new"), tool=tool)
+    offer = ClaimRequest(NAMESPACE, frozenset({tool}), "creator", LEASE, 1)
+    await store.create(creation, quota=Quota(live=100, created=100), now=world.clock.now(), claim=offer)
 
 
 async def commits_one_of_everything(world: World, store: Store) -> None:
@@ -180,6 +192,10 @@ async def extends_two(world: World, store: Store) -> None:
     await store.extend_leases(held, until=world.clock.now() + 3 * LEASE)
 
 
+async def releases_a_key(world: World, store: Store) -> None:
+    await store.release_key(world.tasks["one"].id, "taken")
+
+
 async def prunes(world: World, store: Store) -> None:
     expires_at = world.tasks["ended"].expires_at
     assert expires_at is not None
@@ -190,8 +206,12 @@ async def asks_first_for_a_secret(world: World, store: Store) -> None:  # noqa: 
     await store.secret("key")
 
 
+async def learns(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
+    await store.learn(NAMESPACE, {"build": Sketch().with_one(1), "known": Sketch().with_one(2)})
+
+
 SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
-    "create": [creates],
+    "create": [creates, creates_and_begins],
     "commit": [
         commits_one_of_everything,
         commits_several_tasks,
@@ -200,8 +220,10 @@ SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
     ],
     "claim": [claims_two],
     "extend_leases": [extends_two],
+    "release_key": [releases_a_key],
     "prune": [prunes],
     "secret": [asks_first_for_a_secret],
+    "learn": [learns],
 }
 READING = {
     "next_due",
@@ -254,13 +276,29 @@ async def test_a_claim_says_once_how_far_it_served_the_line_however_many_it_take
     left: list[object] = []
 
     async def check() -> None:
-        left.append(await asyncio.to_thread(world.lines))
+        left.append((await asyncio.to_thread(world.beside))[TaskId("lines")])
 
     points = await enumerate_crashes(world.make_store, partial(claims_two, world), check)
     assert points.count(QUERIES["advance_lines"]) == 1
     done, *crashed, nothing = left
     assert crashed == [left[1]] * len(crashed)
     assert done == nothing != left[1]
+
+
+async def test_a_task_that_is_created_and_begun_is_written_once_after_one_look_at_who_waits(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    begun: list[object] = []
+
+    async def check() -> None:
+        begun.append((await world.left()).get(TaskId("new")))
+
+    points = await enumerate_crashes(world.make_store, partial(creates_and_begins, world), check)
+    plain = await enumerate_crashes(world.make_store, partial(creates, world), check)
+    assert points.count(QUERIES["next_due"]) == 1
+    assert Counter(points) - Counter(plain) == Counter(
+        {QUERIES["next_due"]: 1, QUERIES["insert_entry"]: 1, QUERIES["advance_lines"]: 1}
+    )
+    assert "running" in str(begun[0])
 
 
 async def test_what_was_not_acknowledged_may_have_happened_and_what_was_acknowledged_did(tmp_path: Path) -> None:

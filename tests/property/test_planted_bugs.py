@@ -26,6 +26,7 @@ PLANTED = {
     "what has expired can still be read": ("(expires_at IS NULL OR expires_at > :now)", "1"),
     "a child outlives its parent": ("parent_id = ? AND finished_at IS NULL", "parent_id = ? AND 0"),
     "a parent does not hear of its child's end": ("FROM tasks WHERE id = ?", "FROM tasks WHERE id = ? AND 0"),
+    "what is learned later is lost": ("DO UPDATE SET counts = excluded.counts", "DO NOTHING"),
     "what has not expired is pruned": ("WHERE expires_at <= :now", "WHERE expires_at <= :now + 60000000"),
 }
 

@@ -111,7 +111,7 @@ def test_a_setting_that_is_none_is_named_with_those_there_are(way: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"task": "maybe"}, "task is"),
+        ({"mode": "maybe"}, "mode is"),
         ({"inline_for": 46}, "from 0 to 45"),
         ({"inline_for": float("nan")}, "inline_for is"),
         ({"inline_for": True}, "inline_for is"),
@@ -127,7 +127,7 @@ def test_a_setting_that_makes_no_sense_is_refused_where_the_tool_is_made(
         Shop().tasks.tool(**settings)(add)
 
 
-@pytest.mark.parametrize("settings", [{"task": "maybe"}, {"inline_for": 46}, {"priority": 1_000}, {"retry": 3}])
+@pytest.mark.parametrize("settings", [{"mode": "maybe"}, {"inline_for": 46}, {"priority": 1_000}, {"retry": 3}])
 def test_a_setting_that_makes_no_sense_is_refused_where_a_tool_is_enabled(settings: dict[str, Any]) -> None:
     shop = Shop()
     shop.mcp.add_tool(add)

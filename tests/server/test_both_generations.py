@@ -60,23 +60,23 @@ class LaterWire(HttpWire):
 
 def make(store: str | Path = "memory:") -> Shop:
     shop = Shop(store, settings=replace(QUICK, concurrency=16, patience=5.0))
-    add_greeting(shop)
+    add_greeting(shop, inline_for=0)
     add_all_kinds(shop)
 
-    @shop.tasks.tool
+    @shop.tasks.tool(inline_for=0)
     async def quick(task: TaskContext) -> str:
         await task.progress(1, 2, "half of it")
         return "done"
 
-    @shop.tasks.tool
+    @shop.tasks.tool(inline_for=0)
     async def broken() -> str:
         raise ToolError("out of stock")
 
-    @shop.tasks.tool
+    @shop.tasks.tool(inline_for=0)
     async def closed() -> str:
         raise MCPError(-32050, "closed", {"until": "Monday"})
 
-    @shop.tasks.tool
+    @shop.tasks.tool(inline_for=0)
     async def stuck() -> None:
         await asyncio.Event().wait()
 

@@ -197,7 +197,7 @@ async def test_the_hidden_task_of_a_caller_that_leaves_is_cancelled(
     way: str, capabilities: dict[str, object] | None
 ) -> None:
     shop = Shop()
-    gate = add_gated(shop, task="forbidden")
+    gate = add_gated(shop, mode="forbidden")
     async with shop.open_by(way, capabilities=capabilities) as caller:
         call = asyncio.create_task(caller.call("gated"))
         await gate.begun.wait()

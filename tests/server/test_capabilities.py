@@ -30,7 +30,7 @@ async def test_discovery_lists_the_extension_and_not_the_older_capability(way: s
 
 async def test_tools_are_listed_without_what_the_older_tasks_say_of_them() -> None:
     shop = Shop()
-    add_gated(shop, task="required")
+    add_gated(shop, mode="required")
     async with shop.open() as caller:
         (tool,) = (await caller.request("tools/list"))["tools"]
         assert tool["name"] == "gated"
@@ -123,7 +123,7 @@ async def test_the_methods_of_tasks_are_not_of_the_older_protocol(method: str) -
 async def test_a_caller_of_the_older_protocol_gets_results_and_is_refused_what_runs_only_as_a_task() -> None:
     shop = Shop()
     add_gated(shop).open.set()
-    add_gated(shop, "alone", task="required")
+    add_gated(shop, "alone", mode="required")
     async with shop.open() as connected:
         old = await initialized(connected)
         for params in ({"name": "gated"}, {"name": "gated", "task": {"ttl": 1_000}}):

@@ -2,6 +2,7 @@
 
 # pyright: reportUnusedFunction=false
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from caller import TASKS, Caller
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
+from plain_clock import LEASED, WatchedClock
 from shop import Shop
 from wares import (
     LEGACY,
@@ -23,7 +25,7 @@ from wares import (
 )
 from wires import in_memory
 
-from raincheck import Retention, TaskContext, open_store
+from raincheck import Retention, open_store
 from raincheck.core.owner import Scope
 from raincheck.core.records import TaskId
 from raincheck.testing import FakeClock
@@ -88,7 +90,7 @@ async def test_a_caller_with_only_the_older_capability_gets_its_result(way: str)
 @pytest.mark.requirement("legacy-capability-counts-as-none", "missing-capability-code")
 async def test_a_caller_with_only_the_older_capability_is_refused_what_runs_only_as_a_task() -> None:
     shop = Shop()
-    add_gated(shop, task="required")
+    add_gated(shop, mode="required")
     async with shop.open(capabilities=LEGACY) as caller:
         assert (await refusal(caller, "tools/call", {"name": "gated", "arguments": {}})).code == -32021
 
@@ -112,7 +114,7 @@ async def test_the_older_task_parameter_neither_makes_a_task_nor_changes_one(tas
 @pytest.mark.requirement("missing-capability-code", "missing-capability-data")
 async def test_a_tool_that_runs_only_as_a_task_is_refused_to_a_caller_that_can_not_take_one(way: str) -> None:
     shop = Shop()
-    gate = add_gated(shop, task="required")
+    gate = add_gated(shop, mode="required")
     async with shop.open_by(way) as caller:
         refused = await refusal(without_tasks(caller), "tools/call", {"name": "gated", "arguments": {}})
         assert (refused.code, refused.data) == (-32021, REQUIRED)
@@ -127,7 +129,7 @@ async def test_a_tool_that_runs_only_as_a_task_is_refused_to_a_caller_that_can_n
 @pytest.mark.requirement("sync-call-answers-plainly", "no-task-result-type-elsewhere", "complete-elsewhere")
 async def test_tools_that_make_no_tasks_answer_a_declared_caller_with_their_results() -> None:
     shop = Shop()
-    add_gated(shop, "forbidden", task="forbidden").open.set()
+    add_gated(shop, "forbidden", mode="forbidden").open.set()
 
     @shop.mcp.tool()
     def plain() -> str:
@@ -157,22 +159,20 @@ async def test_a_call_that_ends_within_its_window_is_answered_with_its_result() 
 
 
 async def test_a_call_that_outlasts_its_window_is_answered_with_its_task() -> None:
-    clock = FakeClock()
-    shop = Shop(clock=clock)
-
-    @shop.tasks.tool(inline_for=2)
-    async def slow(task: TaskContext) -> str:
-        await task.status("at it")
-        # The window closes while this waits.
-        clock.advance(2.5)
-        await task.sleep(60)
-        return "done"
-
+    clock = WatchedClock()
+    shop = Shop(clock=clock, settings=LEASED)
+    gate = add_gated(shop, inline_for=2)
     async with shop.open() as caller:
-        created = await caller.call("slow")
+        call = asyncio.create_task(caller.call("gated"))
+        await clock.asleep(2)
+        clock.advance(1.9)
+        await caller.request("tools/list")
+        assert not call.done()
+        clock.advance(0.1)
+        created = await call
         assert (created["resultType"], created["status"]) == ("task", "working")
-        clock.advance(60)
-        assert text_of(await caller.result(created["taskId"])) == "done"
+        gate.open.set()
+        assert text_of(await caller.result(created["taskId"])) == "through"
 
 
 async def test_a_call_that_fails_within_its_window_is_answered_with_its_error() -> None:
@@ -187,7 +187,7 @@ async def test_a_call_that_fails_within_its_window_is_answered_with_its_error() 
         assert (refused.code, refused.message, refused.data) == (-32042, "go there first", {"where": None})
 
 
-@pytest.mark.parametrize("settings", [{}, {"inline_for": 30}, {"task": "forbidden"}])
+@pytest.mark.parametrize("settings", [{}, {"inline_for": 30}, {"mode": "forbidden"}])
 async def test_a_tool_whose_tasks_are_not_kept_still_answers_who_waits(settings: dict[str, Any]) -> None:
     shop = Shop()
     add_gated(shop, retention=Retention(keep=timedelta(0)), **settings).open.set()
@@ -249,7 +249,7 @@ async def test_ids_have_128_bits_of_chance_in_them() -> None:
 async def test_a_call_with_wrong_arguments_is_told_so_and_makes_no_task() -> None:
     shop = Shop()
 
-    @shop.tasks.tool(task="required")
+    @shop.tasks.tool(mode="required")
     async def add(a: int) -> int:
         return a
 

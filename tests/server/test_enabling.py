@@ -78,8 +78,8 @@ async def test_a_tool_can_be_enabled_while_the_server_runs() -> None:
 
 async def test_what_was_said_last_counts() -> None:
     shop = Shop()
-    shop.tasks.enable("*", task="required")
-    shop.tasks.enable("double", task="forbidden")
+    shop.tasks.enable("*", mode="required")
+    shop.tasks.enable("double", mode="forbidden")
     shop.mcp.add_tool(double)
     shop.mcp.add_tool(double, name="another")
     async with shop.open(capabilities={}) as caller:

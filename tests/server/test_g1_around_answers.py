@@ -81,7 +81,7 @@ async def test_a_list_of_tools_that_middleware_returns_as_a_model_says_the_same(
     add_saying(plain_shop)
     async with calling(plain_shop) as plain, calling(shop_with(in_models)) as caller:
         listed = await caller.request("tools/list")
-        assert [tool["execution"] for tool in listed["tools"]] == [{"taskSupport": "optional"}]
+        assert listed["tools"][0]["execution"] == {"taskSupport": "optional"}
         assert listed == await plain.request("tools/list")
 
 
@@ -89,7 +89,7 @@ async def test_a_list_of_tools_that_middleware_returns_as_a_model_says_the_same(
 async def test_a_result_that_middleware_returns_as_a_model_is_served_as_it_is(version: str) -> None:
     async with calling(shop_with(in_models), version=version) as caller:
         assert caller.welcome["protocolVersion"] == version
-        assert [tool["name"] for tool in (await caller.request("tools/list"))["tools"]] == ["say"]
+        assert (await caller.request("tools/list"))["tools"][0]["name"] == "say"
         assert text_of(await caller.call("say", {"words": "plain"})) == "plain"
 
 

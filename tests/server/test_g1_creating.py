@@ -140,7 +140,7 @@ async def test_a_model_is_told_that_the_work_goes_on_in_the_tools_own_words_or_i
 @ON_G1_WIRES
 async def test_a_tool_that_does_not_say_that_it_takes_tasks_refuses_them_and_does_nothing(way: str) -> None:
     shop = Shop()
-    gate = add_gated(shop, task="forbidden")
+    gate = add_gated(shop, mode="forbidden")
     called: list[str] = []
 
     @shop.mcp.tool()
@@ -153,7 +153,7 @@ async def test_a_tool_that_does_not_say_that_it_takes_tasks_refuses_them_and_doe
         called.append("enabled")
         return "done"
 
-    shop.tasks.enable("enabled", task="forbidden")
+    shop.tasks.enable("enabled", mode="forbidden")
     async with calling(shop, way) as caller:
         for tool in ("gated", "ordinary", "enabled"):
             refused = await refused_call(caller, tool)
@@ -172,7 +172,7 @@ async def test_a_tool_that_does_not_say_that_it_takes_tasks_refuses_them_and_doe
 @ON_G1_WIRES
 async def test_a_tool_that_runs_only_as_a_task_refuses_to_be_called_otherwise(way: str, more: dict[str, Any]) -> None:
     shop = Shop()
-    gate = add_gated(shop, task="required")
+    gate = add_gated(shop, mode="required")
     async with calling(shop, way) as caller:
         refused = await refusal(caller, "tools/call", {"name": "gated", "arguments": {}, **more})
         assert refused.code == -32601

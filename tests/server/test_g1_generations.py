@@ -32,7 +32,7 @@ async def both(shop: Shop) -> AsyncGenerator[tuple[G1Caller, Caller]]:
 
 def make() -> Shop:
     shop = Shop()
-    add_saying(shop)
+    add_saying(shop, inline_for=0)
 
     @shop.tasks.tool()
     async def refuse() -> str:

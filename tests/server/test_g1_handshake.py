@@ -92,8 +92,7 @@ async def test_a_version_without_tasks_is_told_of_none_and_has_none(version: str
     async with calling(shop, version=version) as caller:
         assert caller.welcome["protocolVersion"] == version
         assert "tasks" not in caller.welcome["capabilities"]
-        (tool,) = (await caller.request("tools/list"))["tools"]
-        assert "execution" not in tool
+        assert all("execution" not in tool for tool in (await caller.request("tools/list"))["tools"])
         for method in METHODS:
             refused = await refusal(caller, method, {"taskId": "unknown"})
             assert (refused.code, refused.message) == (-32601, "Method not found")
@@ -144,19 +143,20 @@ async def test_without_sessions_each_request_is_of_the_version_that_its_header_s
 @pytest.mark.requirement("g1-tool-declares-support")
 async def test_each_tool_says_whether_it_may_be_called_as_a_task() -> None:
     shop = Shop()
-    for name in ("required", "optional", "forbidden"):
-        add_gated(shop, name, task=name)
+    said = {"required": "required", "auto": "optional", "forbidden": "forbidden"}
+    for name in said:
+        add_gated(shop, name, mode=name)
         shop.mcp.add_tool(plain, name=f"enabled_{name}")
-        shop.tasks.enable(f"enabled_{name}", task=name)  # type: ignore[arg-type] # one of the three
+        shop.tasks.enable(f"enabled_{name}", mode=name)  # type: ignore[arg-type] # one of the three
     add_gated(shop, "usual")
     shop.mcp.add_tool(plain, name="enabled_as_usual")
     shop.tasks.enable("enabled_as_*")
     shop.mcp.add_tool(plain)
-    async with calling(shop) as caller:
+    async with calling(shop, capabilities={"tasks": {}}) as caller:
         listed = (await caller.request("tools/list"))["tools"]
         assert {tool["name"]: tool.get("execution") for tool in listed} == {
-            **{name: {"taskSupport": name} for name in ("required", "optional", "forbidden")},
-            **{f"enabled_{name}": {"taskSupport": name} for name in ("required", "optional", "forbidden")},
+            **{name: {"taskSupport": support} for name, support in said.items()},
+            **{f"enabled_{name}": {"taskSupport": support} for name, support in said.items()},
             "usual": {"taskSupport": "optional"},
             "enabled_as_usual": {"taskSupport": "optional"},
             "plain": None,
@@ -188,7 +188,7 @@ async def call_nothing(_: AnyContext, __: CallToolRequestParams) -> CallToolResu
 @pytest.mark.requirement("g1-tool-declares-support")
 async def test_the_pages_of_a_low_level_servers_list_are_marked_and_otherwise_left_alone() -> None:
     server = Server[Any]("shop", on_call_tool=call_nothing, on_list_tools=list_pages)
-    Tasks(server, "memory:", settings=QUICK).enable("served", task="required")
+    Tasks(server, "memory:", settings=QUICK).enable("served", mode="required")
     async with g1_memory(server) as wire, connected(wire) as caller:
         first = await caller.request("tools/list")
         assert {tool["name"]: tool.get("execution") for tool in first["tools"]} == {

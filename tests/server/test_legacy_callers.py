@@ -137,6 +137,8 @@ async def test_a_legacy_caller_whose_task_was_stopped_while_it_was_asked_is_told
         question = await legacy.asked()
         (task,) = (await shop.tasks.engine.list_tasks()).tasks
         await shop.tasks.engine.cancel(task.id, reason="closing time")
+        withdrawn = await legacy.came.get()
+        assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", question["id"])
         await legacy.reply(question, result=YES)
         answered = await legacy.came.get()
         assert answered["error"]["message"] == "closing time"

@@ -180,8 +180,8 @@ async def test_a_tool_that_the_server_does_not_have_is_told_as_the_server_tells_
 
 async def test_required_and_forbidden_count_for_tools_of_low_level_servers() -> None:
     server, tasks = build()
-    tasks.enable("add", task="required")
-    tasks.enable("state", task="forbidden")
+    tasks.enable("add", mode="required")
+    tasks.enable("state", mode="forbidden")
     async with in_memory(server) as wire:
         with pytest.raises(Refused) as refused:
             await Caller(wire, capabilities={}).call("add", {"a": 1, "b": 2})

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from functools import reduce
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,19 @@ from mcp.shared.exceptions import MCPError
 from shop import QUICK, Shop
 
 from raincheck import Owner, TaskContext
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.server.pace import BUSY, LONGEST, LONGEST_FOR_ANSWERS, MOST_POLLERS, REMEMBERED, SHORTEST, Pace
+from raincheck.server.choosing import ENOUGH, Known
+from raincheck.server.pace import BUSY, LONGEST, LONGEST_FOR_ANSWERS, MOST_POLLERS, SHORTEST, Pace
 from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
 
 ALICE, BOB = Owner.token("", "alice"), Owner.token("", "bob")
+
+SECOND, MINUTE = 1.024, 65.536
+"""About: the upper edges of their buckets, so that a sketch says of them just that."""
 
 _numbers = count(1)
 
@@ -33,31 +39,44 @@ def working(clock: FakeClock, tool: str = "report", **fields: Any) -> Task:
     return replace(base, **fields)
 
 
-def took(clock: FakeClock, seconds: float, tool: str = "report", phase: Phase = Phase.COMPLETED) -> Task:
-    """A task that ended after so many seconds."""
-    return working(clock, tool, phase=phase, finished_at=clock.now() + timedelta(seconds=seconds))
+def pace_by(clock: FakeClock, **took: tuple[float, ...]) -> Pace:
+    """The pace where tasks of tools are known to have taken so long."""
+    known = {tool: Known(reduce(Sketch.with_one, seconds, Sketch()), "in tests") for tool, seconds in took.items()}
+    return Pace(clock, lambda tool, passed: known[tool].left_after(passed) if tool in known else None)
 
 
-async def test_the_pace_follows_what_is_left_by_what_such_tasks_took() -> None:
+def test_the_pace_follows_what_is_left_by_what_such_tasks_took() -> None:
     clock = FakeClock()
-    pace = Pace(clock)
-    for seconds in (70, 80, 3_000):
-        pace.learn(took(clock, seconds))
-    assert pace.expected("report") == 80
+    pace = pace_by(clock, report=(MINUTE, MINUTE, 50 * MINUTE))
     task = working(clock)
-    assert pace.interval(task) == 10
-    clock.advance(40)
-    assert pace.interval(task) == 5
-    clock.advance(36)
+    assert pace.interval(task) == MINUTE / 8
+    clock.advance(32)
+    assert pace.interval(task) == pytest.approx((MINUTE - 32) / 8)
+    clock.advance(24)
     # What has passed counts too, so that a guess that was wrong does little harm.
-    assert pace.interval(task) == 76 / 16
+    assert pace.interval(task) == 56 / 16
     # Of another tool nothing is known.
     assert pace.interval(working(clock, "other")) == SHORTEST
 
 
-async def test_the_pace_of_a_task_of_which_nothing_is_known_slows_down_as_time_passes() -> None:
+def test_what_is_left_is_that_of_the_tasks_that_took_longer_than_this_one_has() -> None:
     clock = FakeClock()
-    pace, task = Pace(clock), working(clock)
+    pace = pace_by(clock, report=(SECOND, SECOND, SECOND, SECOND, 4 * MINUTE))
+    task = working(clock)
+    # It will probably be one of the quick ones, until it is not.
+    assert pace.interval(task) == SHORTEST
+    clock.advance(1.1)
+    assert pace.interval(task) == pytest.approx((4 * MINUTE - 1.1) / 8)
+    clock.advance(2 * MINUTE)
+    assert pace.interval(task) == pytest.approx((2 * MINUTE - 1.1) / 8)
+    clock.advance(2 * MINUTE)
+    # It has taken longer than all: nothing is known of such.
+    assert pace.interval(task) == pytest.approx((4 * MINUTE + 1.1) / 16)
+
+
+def test_the_pace_of_a_task_of_which_nothing_is_known_slows_down_as_time_passes() -> None:
+    clock = FakeClock()
+    pace, task = pace_by(clock), working(clock)
     paces: list[float] = []
     for seconds in (0, 1, 10, 100, 1_000, 10_000, 10_000_000):
         clock.advance(seconds)
@@ -65,16 +84,13 @@ async def test_the_pace_of_a_task_of_which_nothing_is_known_slows_down_as_time_p
     assert paces == [SHORTEST, SHORTEST, 11 / 16, 111 / 16, LONGEST, LONGEST, LONGEST]
 
 
-async def test_the_pace_has_bounds() -> None:
+def test_the_pace_has_bounds() -> None:
     clock = FakeClock()
-    pace = Pace(clock)
-    pace.learn(took(clock, 10**9, "long"))
-    pace.learn(took(clock, 0.001, "short"))
     # Clocks are set back now and then.
-    pace.learn(took(clock, -50, "backwards"))
+    pace = pace_by(clock, long=(10**9,), short=(0.001,), backwards=(-50,))
     assert pace.interval(working(clock, "long")) == LONGEST
     assert pace.interval(working(clock, "short")) == SHORTEST
-    assert pace.expected("backwards") == 0
+    assert pace.interval(working(clock, "backwards")) == SHORTEST
     assert pace.interval(working(clock, "backwards", created_at=clock.now() + timedelta(days=9))) == SHORTEST
     for tool in ("long", "short", "backwards", "other"):
         milliseconds = pace.interval_ms(working(clock, tool))
@@ -82,9 +98,9 @@ async def test_the_pace_has_bounds() -> None:
         assert milliseconds >= 1
 
 
-async def test_a_task_that_sleeps_is_asked_for_by_when_it_wakes_up() -> None:
+def test_a_task_that_sleeps_is_asked_for_by_when_it_wakes_up() -> None:
     clock = FakeClock()
-    pace = Pace(clock)
+    pace = pace_by(clock)
     task = working(clock, phase=Phase.PARKED, due_at=clock.now() + timedelta(seconds=400))
     assert pace.interval(task) == 50
     clock.advance(360)
@@ -93,10 +109,9 @@ async def test_a_task_that_sleeps_is_asked_for_by_when_it_wakes_up() -> None:
     assert pace.interval(task) == 460 / 16
 
 
-async def test_a_task_that_waits_for_its_caller_is_asked_for_by_how_long_it_has_asked() -> None:
+def test_a_task_that_waits_for_its_caller_is_asked_for_by_how_long_it_has_asked() -> None:
     clock = FakeClock()
-    pace = Pace(clock)
-    pace.learn(took(clock, 10_000))
+    pace = pace_by(clock, report=(10_000,))
     task = working(clock, phase=Phase.PARKED, open_inputs=1)
     clock.advance(1_000)
     asking = replace(task, updated_at=clock.now())
@@ -108,34 +123,9 @@ async def test_a_task_that_waits_for_its_caller_is_asked_for_by_how_long_it_has_
     assert pace.interval(replace(asking, updated_at=clock.now() + timedelta(days=1))) == SHORTEST
 
 
-async def test_each_task_counts_once_and_only_if_it_completed() -> None:
-    clock = FakeClock()
-    pace = Pace(clock)
-    slow = took(clock, 100)
-    for _ in range(10):
-        pace.learn(slow)
-    pace.learn(took(clock, 20))
-    for phase in (Phase.FAILED, Phase.CANCELLED):
-        pace.learn(took(clock, 1, phase=phase))
-    pace.learn(working(clock))
-    assert pace.expected("report") == 60
-
-
-async def test_the_latest_durations_count() -> None:
-    clock = FakeClock()
-    pace = Pace(clock)
-    for _ in range(REMEMBERED):
-        pace.learn(took(clock, 1_000))
-    for _ in range(REMEMBERED):
-        pace.learn(took(clock, 8))
-    assert pace.expected("report") == 8
-
-
-async def test_what_is_remembered_has_bounds() -> None:
-    clock = FakeClock()
-    pace = Pace(clock)
+def test_what_is_remembered_has_bounds() -> None:
+    pace = pace_by(FakeClock())
     for number in range(MOST_POLLERS + 500):
-        pace.learn(took(clock, 1))
         with pace.polling(ALICE, str(number)):
             pass
     sizes = [len(value) for value in vars(pace).values() if hasattr(value, "__len__")]
@@ -144,7 +134,7 @@ async def test_what_is_remembered_has_bounds() -> None:
 
 def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_under_way() -> None:
     clock = FakeClock()
-    pace = Pace(clock)
+    pace = pace_by(clock)
 
     def poll(task_id: str, owner: Owner = ALICE) -> None:
         with pace.polling(owner, task_id):
@@ -178,7 +168,7 @@ def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_u
 
 
 def test_polls_that_failed_are_not_under_way_any_more() -> None:
-    pace = Pace(FakeClock())
+    pace = pace_by(FakeClock())
     for _ in range(BUSY + 1):
         with pytest.raises(LookupError), pace.polling(ALICE, "task"):
             raise LookupError
@@ -191,7 +181,7 @@ def make(clock: FakeClock, go: asyncio.Event, store: str | Path = "memory:", **o
     options.setdefault("settings", replace(QUICK, lease=86_400))
     shop = Shop(store, clock=clock, **options)
 
-    @shop.tasks.tool()
+    @shop.tasks.tool(inline_for=0)
     async def work(task: TaskContext) -> str:
         await task.progress(1)
         await go.wait()
@@ -228,17 +218,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
 async def test_a_caller_is_told_to_poll_by_what_earlier_tasks_took(store: str | Path) -> None:
     clock, go = FakeClock(), asyncio.Event()
     async with make(clock, go, store).open() as caller:
-        assert (await caller.call("work"))["pollIntervalMs"] == 500
-        slow = await run_for(caller, clock, go, 12.001)
-        for _ in range(10):
+        for _ in range(ENOUGH - 1):
+            slow = await run_for(caller, clock, go, MINUTE)
+            # However often it is looked at, it counts once.
             await caller.get(slow)
-        await run_for(caller, clock, go, 80)
         created = await caller.call("work")
-        assert created["pollIntervalMs"] == round((12.001 + 80) / 2 / 8 * 1_000)
+        assert created["pollIntervalMs"] == 500
+        clock.advance(MINUTE)
+        go.set()
+        await caller.result(created["taskId"])
+        go.clear()
+        created = await caller.call("work")
+        assert created["pollIntervalMs"] == round(MINUTE / 8 * 1_000)
         clock.advance(20)
         polled = await caller.get(created["taskId"])
         assert type(polled["pollIntervalMs"]) is int
-        assert polled["pollIntervalMs"] == round(((12.001 + 80) / 2 - 20) / 8 * 1_000)
+        assert polled["pollIntervalMs"] == round((MINUTE - 20) / 8 * 1_000)
         async with caller.listening(created["taskId"]) as pushed:
             assert (await anext(pushed))["pollIntervalMs"] == polled["pollIntervalMs"]
         go.set()
@@ -247,10 +242,10 @@ async def test_a_caller_is_told_to_poll_by_what_earlier_tasks_took(store: str | 
 async def test_what_earlier_tasks_took_is_known_after_a_restart(tmp_path: Path) -> None:
     clock, go = FakeClock(), asyncio.Event()
     async with make(clock, go, tmp_path / "tasks.db").open() as caller:
-        for seconds in (4, 80, 800):
-            await run_for(caller, clock, go, seconds)
+        for _ in range(ENOUGH):
+            await run_for(caller, clock, go, MINUTE)
     async with make(clock, go, tmp_path / "tasks.db").open() as caller:
-        assert (await caller.call("work"))["pollIntervalMs"] == 10_000
+        assert (await caller.call("work"))["pollIntervalMs"] == round(MINUTE / 8 * 1_000)
         go.set()
 
 
@@ -258,7 +253,8 @@ async def test_tasks_that_stand_in_line_do_not_hide_what_earlier_ones_took(tmp_p
     clock, go = FakeClock(), asyncio.Event()
     shop = make(clock, go, tmp_path / "tasks.db")
     async with shop.open() as caller:
-        await run_for(caller, clock, go, 80)
+        for _ in range(ENOUGH):
+            await run_for(caller, clock, go, MINUTE)
     idle = make(clock, go, tmp_path / "tasks.db", works=False, settings=None)
     async with idle.open() as caller:
         await caller.start("ask")
@@ -266,7 +262,7 @@ async def test_tasks_that_stand_in_line_do_not_hide_what_earlier_ones_took(tmp_p
         await caller.start("ask")
     async with make(clock, go, tmp_path / "tasks.db", works=False, settings=None).open() as caller:
         clock.advance(60)
-        assert (await caller.call("work"))["pollIntervalMs"] == 10_000
+        assert (await caller.call("work"))["pollIntervalMs"] == round(MINUTE / 8 * 1_000)
 
 
 async def test_every_status_comes_with_a_whole_number_of_milliseconds() -> None:

@@ -100,7 +100,7 @@ def test_the_task_is_no_argument_that_idempotency_can_name() -> None:
 @pytest.mark.parametrize("way", ["tool", "named", "bare", "enable"])
 @pytest.mark.parametrize(
     "settings",
-    [{"inline_for": -1}, {"task": "maybe"}, {"idempotency": 7}, {"retry": 3}, {"timeout": "long"}, {"colour": "red"}],
+    [{"inline_for": -1}, {"mode": "maybe"}, {"idempotency": 7}, {"retry": 3}, {"timeout": "long"}, {"colour": "red"}],
     ids=str,
 )
 def test_errors_of_settings_name_the_tool(way: str, settings: dict[str, Any]) -> None:

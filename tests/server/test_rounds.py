@@ -121,7 +121,7 @@ async def test_what_must_be_asked_of_a_caller_that_can_not_be_asked_makes_no_tas
 
 async def test_a_tool_of_tasks_alone_asks_nothing_of_a_caller_that_can_not_take_one() -> None:
     shop = Shop()
-    add_booking(shop, task="required")
+    add_booking(shop, mode="required")
     async with shop.open(capabilities=NO_TASKS) as caller:
         refused = await refusal(caller, "tools/call", {"name": "book", "arguments": {"day": "Monday"}})
         assert (refused.code, refused.data) == (-32021, {"requiredCapabilities": TASKS})
@@ -232,7 +232,7 @@ async def test_a_round_of_a_call_whose_task_was_stopped_meanwhile_is_told_so() -
 
 async def test_a_tool_that_hands_out_no_task_asks_everybody_in_rounds() -> None:
     shop = Shop()
-    add_greeting(shop, task="forbidden")
+    add_greeting(shop, mode="forbidden")
     async with shop.open() as caller:
         asked = await caller.call("greet")
         assert asked["resultType"] == "input_required"
@@ -243,7 +243,7 @@ async def test_the_hidden_task_of_a_caller_that_leaves_in_a_later_round_is_cance
     shop = Shop()
     gate = add_gated(shop)
 
-    @shop.tasks.tool(task="forbidden")
+    @shop.tasks.tool(mode="forbidden")
     async def greet(task: TaskContext) -> None:
         await task.elicit("Who are you?", Name)
         await gate.pass_through(task)
@@ -257,11 +257,14 @@ async def test_the_hidden_task_of_a_caller_that_leaves_in_a_later_round_is_cance
         assert (await shop.tasks.engine.wait(gate.task_ids[0])).task.phase is Phase.CANCELLED
 
 
-@pytest.mark.parametrize("capabilities", [TASKS, {}, {**TASKS, "sampling": {}}])
+@pytest.mark.parametrize(
+    ("capabilities", "plain_wait"), [(TASKS, 45), ({}, None), ({**TASKS, "sampling": {}}, 45)], ids=str
+)
 async def test_a_task_whose_caller_can_not_be_asked_ends_in_an_error_for_it_to_read(
-    capabilities: dict[str, Any],
+    capabilities: dict[str, Any], plain_wait: float | None
 ) -> None:
-    shop = Shop()
+    # A caller without tasks can't be asked in words where it is never told of its task.
+    shop = Shop(plain_wait=plain_wait)
     add_greeting(shop)
     async with shop.open(capabilities=capabilities) as caller:
         answer = await caller.call("greet")

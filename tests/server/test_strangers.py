@@ -91,7 +91,7 @@ async def test_the_task_of_a_caller_that_does_not_see_it_has_a_deadline_and_that
     clock = FakeClock()
     shop = Shop(clock=clock)
     add_gated(shop, "open").open.set()
-    add_gated(shop, "hidden", task="forbidden").open.set()
+    add_gated(shop, "hidden", mode="forbidden").open.set()
     add_gated(shop, "brief", timeout=60.0).open.set()
 
     async def deadline(tool: str) -> timedelta | None:
@@ -103,9 +103,19 @@ async def test_the_task_of_a_caller_that_does_not_see_it_has_a_deadline_and_that
         await caller.start("open")
         assert await deadline("open") is None
         clock.advance(1)
+        # It is told of the task, if that takes long.
         await plain.call("open")
-        assert await deadline("open") == UNSEEN_FOR
+        assert await deadline("open") is None
         await caller.call("hidden")
         assert await deadline("hidden") == UNSEEN_FOR
         await plain.call("brief")
         assert await deadline("brief") == timedelta(seconds=60)
+
+
+async def test_the_task_of_a_caller_that_is_never_told_of_it_has_a_deadline() -> None:
+    shop = Shop(clock=FakeClock(), plain_wait=None)
+    add_gated(shop).open.set()
+    async with shop.open(capabilities={}) as caller:
+        await caller.call("gated")
+        (task,) = (await shop.tasks.engine.list_tasks()).tasks
+        assert task.deadline_at == task.created_at + UNSEEN_FOR

@@ -1,20 +1,60 @@
+import contextlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from raincheck.core.commands import Claim
+from raincheck.core.change import Creation
+from raincheck.core.commands import Cancel, Claim
 from raincheck.core.decide import decide
-from raincheck.core.limits import NO_QUOTA
-from raincheck.core.records import TaskId
+from raincheck.core.documents import Documents
+from raincheck.core.limits import NO_QUOTA, Quota
+from raincheck.core.records import Task, TaskId
+from raincheck.core.retention import Retention
+from raincheck.errors import RaincheckError
+from raincheck.stores.interface import Capabilities
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.memory.documents import IndexedDocuments
-from raincheck.testing import FakeClock, Scene, StoreContract
-from raincheck.testing.scene import LEASE
+from raincheck.stores.requests import ClaimRequest
+from raincheck.testing import FakeClock, Scene, StoreContract, StoreMachine
+from raincheck.testing.contract.offering import OfferingContract
+from raincheck.testing.scene import ALICE, BOB, LEASE
+
+QUOTA = Quota(live=3, created=4, window=timedelta(seconds=4))
 
 
 class TestMemoryStore(StoreContract):
     def make_store(self, folder: Path) -> MemoryStore:  # noqa: ARG002 - it needs none
         return MemoryStore()
+
+
+class DecliningStore(MemoryStore):
+    """Leaves every new task in the queue, as a store whose dispatcher is elsewhere may."""
+
+    capabilities = Capabilities(durable=False, shared=False, takes_offers=False)
+
+    async def create(
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
+    ) -> Task:
+        del claim
+        return await super().create(creation, quota=quota, now=now)
+
+
+class TestDecliningStore(OfferingContract):
+    def make_store(self, folder: Path) -> DecliningStore:  # noqa: ARG002 - it needs none
+        return DecliningStore()
+
+
+class DecliningMachine(StoreMachine):
+    def make_store(self, folder: Path) -> DecliningStore:  # noqa: ARG002 - likewise
+        return DecliningStore()
+
+
+TestADecliningStoreAgreesWithTheModel = DecliningMachine.TestCase
 
 
 def test_a_transaction_that_fails_leaves_places_and_lines_as_they_were() -> None:
@@ -36,3 +76,56 @@ def test_a_transaction_that_fails_leaves_places_and_lines_as_they_were() -> None
     assert (documents.line(), documents.served) == (before, served)
     last = documents.create(scene.creation(), NO_QUOTA, clock.now())
     assert documents[last.id].turn == 4
+
+
+def creates(creation: Creation, documents: Documents, now: datetime) -> object:
+    return documents.create(creation, QUOTA, now)
+
+
+def ends_one(documents: Documents, now: datetime) -> object:
+    first = min(documents.live(), key=lambda task: task.id, default=None)
+    change = None if first is None else decide(first, Cancel("alice"), now)
+    return None if change is None else documents.keep(change)
+
+
+def forgets(documents: Documents, now: datetime) -> object:
+    forgettable = set(documents.forgettable(now))
+    for task_id in forgettable:
+        del documents[task_id]
+    return forgettable
+
+
+def outcome(documents: Documents, do: Callable[[Documents, datetime], object], now: datetime) -> object:
+    """What it gives, or says."""
+    try:
+        if not isinstance(documents, IndexedDocuments):
+            return do(documents, now)
+        with documents.transaction():
+            return do(documents, now)
+    except RaincheckError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def then_fails(do: Callable[[Documents, datetime], object], documents: Documents, now: datetime) -> None:
+    do(documents, now)
+    raise ZeroDivisionError
+
+
+STEPS = st.tuples(st.sampled_from(["create", "create with a key", "end", "forget"]), st.booleans(), st.integers(0, 2))
+
+
+@given(st.lists(STEPS, min_size=5, max_size=30))
+def test_what_is_found_by_indexes_is_what_a_look_at_everything_finds(steps: list[tuple[str, bool, int]]) -> None:
+    indexed, clock = IndexedDocuments(), FakeClock()
+    scene = Scene(MemoryStore(), clock)
+    for what, is_alices, seconds in steps:
+        now = clock.advance(seconds)
+        key = "key" if what == "create with a key" else None
+        owner, retention = ALICE if is_alices else BOB, Retention(keep=timedelta(seconds=2))
+        creation = scene.creation(owner=owner, idempotency_key=key, request_digest=key, retention=retention)
+        do = {"end": ends_one, "forget": forgets}.get(what, partial(creates, creation))
+        expected = outcome(Documents(indexed), do, now)
+        # First in a transaction that fails, which must leave no trace in any index.
+        with contextlib.suppress(ZeroDivisionError):
+            outcome(indexed, partial(then_fails, do), now)
+        assert outcome(indexed, do, now) == expected

@@ -82,6 +82,37 @@ def test_a_claim_at_the_edge_of_its_bounds_is_taken() -> None:
         assert _request(limit=limit, lease_for=LONGEST_LEASE).limit == limit
 
 
+def test_an_offer_begins_what_it_can_run_where_nothing_else_waits() -> None:
+    (new,) = _tasks({})
+    (begun,) = _request().begin_new(new, [], NOW)
+    assert (begun.before, begun.after.phase) == (new, Phase.RUNNING)
+    assert _request(limit=1, tools=frozenset({Tool("other")})).begin_new(new, [], NOW) == []
+    assert _request(namespace="elsewhere").begin_new(new, [], NOW) == []
+    assert _request().begin_new(begun.after, [], NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("waiting", "is_overtaken"),
+    [
+        ({}, True),
+        ({"priority": -1}, True),
+        ({"tool": Tool("other")}, False),
+        ({"namespace": "elsewhere"}, False),
+        ({"due_at": _at(10)}, True),
+        ({"due_at": _at(10.000001)}, False),
+    ],
+    ids=str,
+)
+def test_an_offer_overtakes_nobody(waiting: dict[str, Any], is_overtaken: bool) -> None:
+    new, other = _tasks({}, waiting)
+    assert bool(_request().begin_new(new, [other], _at(10))) != is_overtaken
+
+
+@pytest.mark.parametrize(("next_due", "is_so"), [(None, True), (ANY_TIME, False), (NOW, False), (_at(1e-6), True)])
+def test_a_claim_has_nothing_else_until_the_next_is_due(next_due: datetime | None, is_so: bool) -> None:
+    assert _request().has_nothing_else(next_due, NOW) is is_so
+
+
 def test_a_worker_gets_only_what_it_has_the_tool_for_in_exactly_that_version() -> None:
     mine, other_version, other_tool, other_server = _tasks(
         {}, {"tool": Tool(TOOL.name, "2")}, {"tool": Tool("other")}, {"namespace": "builds"}

@@ -11,6 +11,7 @@ from raincheck.core.records import Task
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.interface import Store
 from raincheck.stores.memory import MemoryStore
+from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import Crashed, CrashPlan, FakeClock, Scene, enumerate_crashes
 from raincheck.testing.scene import EVERYTHING
 
@@ -33,8 +34,10 @@ class ToyStore(MemoryStore):
         self.plan.reach("migrate")
         await super().open()
 
-    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
-        task = await super().create(creation, quota=quota, now=now)
+    async def create(
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
+    ) -> Task:
+        task = await super().create(creation, quota=quota, now=now, claim=claim)
         written: Disk = {}
         for what in ("task", "history"):
             self.plan.reach(f"insert {what}")

@@ -280,6 +280,18 @@ async def test_it_finds_what_changed_after_its_end(scene: Scene) -> None:
     await check_invariants(scene.store)
 
 
+async def test_a_key_may_be_released_after_the_end_and_not_be_another(scene: Scene) -> None:
+    ended: dict[TaskId, Task] = {}
+    task = await scene.create(idempotency_key="key", request_digest="digest")
+    await scene.do(task, Cancel("alice"))
+    await check_invariants(scene.store, ended)
+    await scene.store.release_key(task.id, "key")
+    await check_invariants(scene.store, ended)
+    _tell(scene, _set(idempotency_key="another"))
+    with pytest.raises(InvariantsBroken, match="it changed after its end, from "):
+        await check_invariants(scene.store, ended)
+
+
 async def test_what_lives_may_change(scene: Scene) -> None:
     ended: dict[TaskId, Task] = {}
     task = await _running(scene)

@@ -2,7 +2,7 @@
 
 import typer
 
-from raincheck.cli import conformance
+from raincheck.cli import conformance, tools
 
 program = typer.Typer(
     name="raincheck",
@@ -13,6 +13,7 @@ program = typer.Typer(
     rich_markup_mode=None,
 )
 program.add_typer(conformance.commands, name="conformance")
+program.command(epilog=tools.EPILOG)(tools.tools)
 
 
 @program.callback()

@@ -59,7 +59,7 @@ class TaskDocument:
         kept = {artifact.name: artifact for artifact in (*self.artifacts, *change.artifacts)}
         return replace(
             self,
-            task=self._with_stored_lease(change.after),
+            task=self._with_what_is_stored(change.after),
             history=self.history if change.entry is None else (*self.history, change.entry),
             outcome=change.outcome,
             variables=self.variables if change.variables is None else change.variables,
@@ -75,6 +75,9 @@ class TaskDocument:
             return None
         lease = Lease(attempt.lease.holder, until)
         return replace(self, task=self.task.evolve(attempt=replace(attempt, lease=lease)))
+
+    def without_key(self) -> Self:
+        return replace(self, task=self.task.evolve(idempotency_key=None), request_digest=None)
 
     def at_turn(self, turn: int) -> Self:
         return replace(self, turn=turn)
@@ -105,8 +108,13 @@ class TaskDocument:
             if question.is_open and question.key in keys:
                 raise AlreadyRecorded.question(task.id, question.key)
 
-    def _with_stored_lease(self, after: Task) -> Task:
-        """A change that keeps the attempt keeps its lease too, which may have been extended since it was decided."""
-        if self.task.attempt is None or after.attempt is None:
-            return after
-        return after.evolve(attempt=self.task.attempt)
+    def _with_what_is_stored(self, after: Task) -> Task:
+        """What no version tells of stays as it is stored, and not as it was when the change was decided.
+
+        The lease of an attempt that goes on may have been extended since, and the key released.
+        """
+        if self.task.attempt is not None and after.attempt is not None:
+            after = after.evolve(attempt=self.task.attempt)
+        if self.task.idempotency_key != after.idempotency_key:
+            after = after.evolve(idempotency_key=self.task.idempotency_key)
+        return after

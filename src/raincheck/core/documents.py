@@ -7,9 +7,11 @@ how it is found; what is done with it stays.
 from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Protocol
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.document import TaskDocument
+from raincheck.core.durations import Sketch, merge_news
 from raincheck.core.family import keep_in_family, may_forget
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Quota
@@ -17,6 +19,14 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId
 from raincheck.core.turn import Line, Place, enters_queue, line_of, next_turn
 from raincheck.errors import AlreadyRecorded, StaleChange, TaskNotFound
+
+
+class Offer(Protocol):
+    """Somebody offers to run a task that is being created."""
+
+    def begin_new(self, new: Task, live: Iterable[Task], now: datetime) -> Sequence[Change]:
+        """What begins its attempt; nothing if they can't run it, or if others wait for them."""
+        ...
 
 
 class Documents(UserDict[TaskId, TaskDocument]):
@@ -27,6 +37,8 @@ class Documents(UserDict[TaskId, TaskDocument]):
         # Replaced and never changed, so that a copy can share it.
         self.served: Mapping[Line, int] = {} if copied is None else copied.served
         """The turn up to which claims have served each line. It outlives the tasks that had it."""
+        self.durations: Mapping[str, Mapping[str, Sketch]] = {} if copied is None else copied.durations
+        """How long tasks take, by namespace and tool. It outlives them too."""
 
     # What is looked for.
 
@@ -67,15 +79,19 @@ class Documents(UserDict[TaskId, TaskDocument]):
         queued = ((document.task, document.turn) for document in self.queued())
         return next_turn(new, queued, self.served.get(line_of(new), 0))
 
+    def expired(self, now: datetime) -> Iterable[Task]:
+        return [task for task in self.tasks() if task.is_expired(now)]
+
     def forgettable(self, now: datetime) -> list[TaskId]:
         """The tasks that can be pruned."""
-        expired = (task for task in self.tasks() if task.is_expired(now))
-        return [task.id for task in expired if may_forget(task, self._parent_of(task), now)]
+        return [task.id for task in self.expired(now) if may_forget(task, self._parent_of(task), now)]
 
     # What is done.
 
-    def create(self, creation: Creation, quota: Quota, now: datetime) -> Task:
+    def create(self, creation: Creation, quota: Quota, now: datetime, offer: Offer | None = None) -> Task:
         """The new task or, where its idempotency key is taken by the same request, the task that has it.
+
+        With an offer, an attempt on the new one is begun with it, if nobody is overtaken.
 
         Raises:
             IdempotencyConflict, QuotaExceeded, AlreadyRecorded: it is not created.
@@ -86,8 +102,9 @@ class Documents(UserDict[TaskId, TaskDocument]):
                 return holder.task
             # It has expired, so its key is free.
             del self[holder.task.id]
+        begun = () if offer is None else offer.begin_new(creation.task, self.live(), now)
         self._insert(creation, quota, now)
-        return creation.task
+        return next(iter(self.take(begun)), creation.task)
 
     def keep(self, change: Change) -> Task:
         """Do what the change says, with all that it means for others, and return the task as it was decided.
@@ -107,6 +124,36 @@ class Documents(UserDict[TaskId, TaskDocument]):
         self.served = served
         return tuple(change.after for change in begun)
 
+    def extend(self, task_id: TaskId, fence: int, until: datetime) -> bool:
+        """Let an attempt's lease end at another moment; false if that attempt does not hold the task."""
+        document = self.get(task_id)
+        extended = None if document is None else document.extended(fence, until)
+        if extended is None:
+            return False
+        self[task_id] = extended
+        return True
+
+    def release_key(self, task_id: TaskId, key: str) -> None:
+        """Free a task's idempotency key, if that is the one it has."""
+        document = self.get(task_id)
+        if document is not None and document.task.idempotency_key == key:
+            self[task_id] = document.without_key()
+
+    def prune(self, now: datetime, most: int) -> tuple[TaskId, ...]:
+        """Forget so many of the tasks that can be pruned, and return them."""
+        pruned = tuple(self.forgettable(now)[:most])
+        for task_id in pruned:
+            del self[task_id]
+        return pruned
+
+    def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
+        """Merge how long tasks took with what is known, and return all that is known of the namespace then."""
+        known = self.durations.get(namespace, {})
+        changed = merge_news(known, news)
+        if changed:
+            self.durations = {**self.durations, namespace: {**known, **changed}}
+        return {**known, **changed}
+
     def write(self, change: Change) -> None:
         """Do what the change says, and begin the tasks that it spawns."""
         document = self.get(change.before.id)
@@ -122,12 +169,15 @@ class Documents(UserDict[TaskId, TaskDocument]):
     def _insert(self, creation: Creation, quota: Quota, now: datetime) -> None:
         new = creation.task
         if quota != NO_QUOTA:
-            whose = Scope.of(new.namespace, new.owner)
-            quota.check([task for task in self.tasks() if whose.covers(task.namespace, task.owner)], now)
+            self._check_quota(new, quota, now)
         if new.id in self:
             raise AlreadyRecorded(new.id)
         document = TaskDocument.of(creation)
         self[new.id] = document.at_turn(self.next_turn(new)) if enters_queue(None, new) else document
+
+    def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
+        whose = Scope.of(new.namespace, new.owner)
+        quota.check([task for task in self.tasks() if whose.covers(task.namespace, task.owner)], now)
 
     def _parent_of(self, task: Task) -> Task | None:
         return None if task.parent_id is None else self.find(task.parent_id)

@@ -14,7 +14,7 @@ refused, and stops.
 import asyncio
 import contextvars
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never, cast
 
@@ -29,7 +29,6 @@ from raincheck.engine.local_desk import LocalDesk
 from raincheck.engine.offspring import Offspring
 from raincheck.engine.outcome import Verdict, unwrapped
 from raincheck.engine.reports import Reports
-from raincheck.engine.timing import first_of
 from raincheck.engine.tools import Place, TaskTool
 from raincheck.errors import IllegalTransition, InvalidValue, LeaseLost, ProtocolError, StoreError, ToolError
 
@@ -55,25 +54,29 @@ class Attempt:
     offspring: Offspring
     desk: LocalDesk
     verdict: Verdict
+    settled: Callable[[Hold], None]
+    """Told when what comes of it is written, or nothing does."""
 
     async def run(self, variables: contextvars.Context) -> None:
         """Run the body, and write what comes of it. Returns when nothing of the body runs any more."""
         try:
             body = self._start(variables)
         except InvalidValue as error:
-            await self._write(self.verdict.raised(error))
+            try:
+                await self._write(self.verdict.raised(error))
+            finally:
+                self._close()
             return
-        beside = [asyncio.create_task(doing) for doing in (self.hold.watch(), self._time_out())]
+        self.hold.lookout.begin_soon()
+        timing_out = self._time_out()
         try:
             ending = await self._see_to_its_end(body)
             await self._settle(ending)
         finally:
-            # From here on, whatever the body left running has nothing more to say.
-            self.hold.stop(Stop.LOST)
-            self.hold.over.set()
-            for job in beside:
-                job.cancel()
-            await asyncio.wait(beside)
+            self._close()
+            if timing_out is not None:
+                timing_out.cancel()
+            await self.hold.lookout.end()
         while running := _running(body):
             logger.warning(
                 "task %s: something of attempt %d goes on after its end, and keeps its place until it ends (tool %s)",
@@ -83,6 +86,12 @@ class Attempt:
             )
             # Not the futures themselves: whoever gives up waiting for them would cancel them.
             await asyncio.wait(running)
+
+    def _close(self) -> None:
+        """From here on, whatever the body left running has nothing more to say."""
+        self.hold.stop(Stop.LOST)
+        self.hold.over.set()
+        self.settled(self.hold)
 
     def _start(self, variables: contextvars.Context) -> Body:
         journal, task = self.hold.journal, self.hold.task
@@ -105,7 +114,7 @@ class Attempt:
 
     async def _see_to_its_end(self, body: Body) -> Ending | None:
         """How the body ended; None if it did not stop in time."""
-        await first_of(asyncio.shield(body.ended), self.hold.stopped.wait())
+        await self._ended_or_stopped(body)
         loop = asyncio.get_running_loop()
         # A process is killed when its grace is over, and then is gone a little later.
         killing = KILLING if self.tool.place is Place.PROCESS else 0.0
@@ -120,7 +129,20 @@ class Attempt:
             await asyncio.wait(running, timeout=LOOK_AGAIN_AFTER)
         return body.ended.result() if body.ended.done() else None
 
-    async def _time_out(self) -> None:
+    async def _ended_or_stopped(self, body: Body) -> None:
+        # By hand: every attempt waits for it, and jobs that wait for the one and the other cost more than a quick body.
+        woken = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        body.when_ended(wake)
+        self.hold.when_stopped(wake)
+        if not self.hold.is_stopped:
+            await woken
+
+    def _time_out(self) -> "asyncio.Task[None] | None":
         now, deadline = self.hold.means.clock.now(), self.hold.task.deadline_at
         ends = [
             (seconds, why)
@@ -130,10 +152,11 @@ class Attempt:
             )
             if seconds is not None
         ]
-        if ends:
-            seconds, why = min(ends, key=lambda end: end[0])
-            await self.hold.means.clock.sleep(seconds)
-            self.hold.stop(why)
+        return asyncio.create_task(self._stop_after(*min(ends, key=lambda end: end[0]))) if ends else None
+
+    async def _stop_after(self, seconds: float, why: Stop) -> None:
+        await self.hold.means.clock.sleep(seconds)
+        self.hold.stop(why)
 
     async def _settle(self, ending: Ending | None) -> None:
         await self.reports.close()
@@ -167,7 +190,7 @@ class Attempt:
     def _completed(self, value: object) -> Complete:
         self.checkpoints.check_all_were_asked_for()
         result = encode(cast("Json", value), what=f"the result of tool {self.tool.name!r}")
-        spawned = self.offspring.successor(self.tool.value_of(decode(result)))
+        spawned = self.offspring.successor(lambda: self.tool.value_of(decode(result)))
         return Complete(self.hold.fence, result, spawned=spawned)
 
     def _raised(self, error: BaseException) -> Command:

@@ -65,6 +65,10 @@ class Body(Protocol):
         """Threads of its steps that run on, whether or not it has ended."""
         ...
 
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        """Call this when it has ended."""
+        ...
+
     def ask_to_stop(self) -> bool:
         """Tell it to stop, and say whether that was news to somebody: not to a thread, and not once it has ended."""
         ...
@@ -82,6 +86,7 @@ class LoopBody:
         running = self._run(call.tool, arguments)
         self.job = asyncio.create_task(running, name=f"body of {call.facts.id}", context=call.variables)
         self.job.add_done_callback(self._end)
+        self._tell: Callable[[], None] | None = None
 
     async def _run(self, tool: TaskTool, arguments: Mapping[str, Any]) -> None:
         # Whatever it raises ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
@@ -89,10 +94,20 @@ class LoopBody:
             self._ending = Returned(await tool.body(**arguments))
         except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
             self._ending = Raised(error)
+        # Here and not when the job is done, which is a turn of the loop later.
+        self._end()
 
-    def _end(self, _: object) -> None:
-        """The job is over, perhaps because it was cancelled before its first step."""
-        self.ended.set_result(self._ending)
+    def _end(self, _: object = None) -> None:
+        """It is over, perhaps because the job was cancelled before its first step."""
+        if not self.ended.done():
+            self.ended.set_result(self._ending)
+            if self._tell is not None:
+                self._tell()
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        if self.ended.done():
+            tell()
 
     def ask_to_stop(self) -> bool:
         return self.job.cancel()
@@ -115,6 +130,9 @@ class ThreadBody:
                 return Raised(error)
 
         self.ended = call.variables.run(start_in_thread, run, name=f"raincheck-{call.tool.name}")
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        self.ended.add_done_callback(lambda _: tell())
 
     def ask_to_stop(self) -> bool:
         """It learns of it when it asks for something: the desk refuses it from now on."""

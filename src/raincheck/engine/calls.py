@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from raincheck.core.change import Creation
 from raincheck.core.commands import Cancel, Command, Pause, Resume
 from raincheck.core.content import View
 from raincheck.core.owner import Owner, Scope
@@ -15,7 +16,7 @@ from raincheck.engine.answers import check_answer, refusal
 from raincheck.engine.creation import Request, create_task
 from raincheck.engine.desk import Ended
 from raincheck.engine.following import Following
-from raincheck.engine.hold import Means
+from raincheck.engine.means import Means
 from raincheck.engine.reply import result_of
 from raincheck.engine.settings import Settings
 from raincheck.engine.toolbox import Toolbox
@@ -52,7 +53,7 @@ class Calls:
         ttl: timedelta | None = None,
         timeout: timedelta | None = None,  # noqa: ASYNC109 - the task's, not that of this call
     ) -> Task:
-        """Ask for a task. When this returns, it is kept, and will run.
+        """Ask for a task. When this returns, it is kept, and will run; perhaps it does so already.
 
         `timeout` bounds the whole of it, besides the tool's own.
 
@@ -72,7 +73,7 @@ class Calls:
         now = self._means.clock.now()
         found = self.toolbox.get(tool)
         creation = create_task(found, arguments or {}, request, now=now, limits=self._means.limits)
-        return await self._means.store.create(creation, quota=self._settings.quota, now=now)
+        return await self._keep(creation, now)
 
     async def view(self, task_id: str, *, owner: Owner = ME) -> View:
         """The task, its outcome if it has ended, its open questions if not.
@@ -109,14 +110,19 @@ class Calls:
                     return view
         raise AssertionError("a task is followed to its end")
 
-    def follow(self, task_id: str, *, owner: Owner = ME) -> AsyncGenerator[View]:
+    def follow(
+        self, task_id: str, *, owner: Owner = ME, known: Task | None = None, within: float | None = None
+    ) -> AsyncGenerator[View]:
         """The task as it is, and again after each change, until it has ended. Changes in quick succession are one.
+
+        Whoever has just submitted it gives it along as `known`: while nothing has happened to it, that need not be read
+        and told. With `within`, it also ends after so many seconds.
 
         Raises:
             TaskNotFound: there is no such task, or there is none any more.
             ConfigurationError: the engine does not run.
         """
-        return self._following(owner).one(TaskId(task_id))
+        return self._following(owner).one(TaskId(task_id), known, within)
 
     def follow_all(self, task_ids: Iterable[str], *, owner: Owner = ME) -> AsyncGenerator[View]:
         """The same for many at once, until all have ended. What is not there, or not any more, is left out."""
@@ -198,6 +204,13 @@ class Calls:
     async def resume(self, task_id: str, *, owner: Owner = ME, actor: str = "caller") -> Task:
         """Let a paused task go on."""
         return await self._apply(task_id, owner, Resume(actor))
+
+    async def _keep(self, creation: Creation, now: datetime) -> Task:
+        return await self._means.store.create(creation, quota=self._settings.quota, now=now)
+
+    async def release_key(self, task: Task) -> None:
+        """Let the task's idempotency key be used for another one. The task itself stays as it is."""
+        await self._means.store.release_key(task.id, task.idempotency_key or "")
 
     def _following(self, owner: Owner) -> Following:
         return Following(self._means, self._wakeups, self._scope(owner), self._settings.look_every)

@@ -1,13 +1,17 @@
 """The engine: tools on a store. It takes tasks, runs them, and tells what became of them."""
 
 import asyncio
+from datetime import datetime
 from typing import Self
 
 from raincheck.clock import Clock, SystemClock
+from raincheck.core.change import Creation
+from raincheck.core.records import Task
 from raincheck.engine.calls import Calls
+from raincheck.engine.durations import Durations
 from raincheck.engine.finding import refuse_while_loading
-from raincheck.engine.hold import Means
 from raincheck.engine.machinery import Machinery
+from raincheck.engine.means import Means
 from raincheck.engine.settings import Settings
 from raincheck.engine.toolbox import Toolbox
 from raincheck.errors import ConfigurationError
@@ -41,6 +45,8 @@ class Engine(Calls):
             )
         settings = settings or Settings()
         super().__init__(Means(store, clock or SystemClock(), settings.limits), namespace, toolbox, settings)
+        self.durations = Durations(self._means, namespace)
+        """How long tasks take, by tool."""
         self._works = works
         self._machinery: Machinery | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -62,7 +68,13 @@ class Engine(Calls):
         if self._machinery is not None:
             raise ConfigurationError("this engine runs already: make another one, or stop it first")
         machinery = Machinery(
-            self._means, self.namespace, self.toolbox, self._settings, self._wakeups, works=self._works
+            self._means,
+            self.namespace,
+            self.toolbox,
+            self._settings,
+            self._wakeups,
+            self.durations,
+            works=self._works,
         )
         machinery.start()
         self._machinery = machinery
@@ -79,6 +91,10 @@ class Engine(Calls):
         # Of several who wait for it, the first to go on may have started it again.
         if self._stopping is stopping:
             self._machinery = self._stopping = None
+
+    async def _keep(self, creation: Creation, now: datetime) -> Task:
+        begun = None if self._machinery is None else self._machinery.begin(creation, now)
+        return await (super()._keep(creation, now) if begun is None else begun)
 
     def hurry(self) -> None:
         """While it stops: wait no longer for bodies to end by themselves."""

@@ -1,14 +1,19 @@
 """Seeing tasks change: one, or many at once. A store that is away for a while is waited for."""
 
-from collections.abc import AsyncGenerator, Iterable
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Iterable
+from contextlib import contextmanager
+from typing import TypeAlias
 
 from raincheck.core.content import View
 from raincheck.core.owner import Scope
-from raincheck.core.records import TaskId
-from raincheck.engine.hold import Means
-from raincheck.engine.timing import first_of, pause_after
-from raincheck.engine.wakeups import Wakeups
+from raincheck.core.records import Task, TaskId
+from raincheck.engine.means import Means
+from raincheck.engine.timing import pause_after
+from raincheck.engine.wakeups import Wakeups, Woken
 from raincheck.errors import ConfigurationError, StoreUnavailable, TaskNotFound
+
+Timer: TypeAlias = asyncio.Future[None]
 
 
 class Following:
@@ -24,44 +29,108 @@ class Following:
         self._look_every = look_every
         self._began = means.clock.now()
 
-    def one(self, task_id: TaskId) -> AsyncGenerator[View]:
-        """The task as it is, and again after each change, until it has ended.
+    def one(self, task_id: TaskId, known: Task | None = None, within: float | None = None) -> AsyncGenerator[View]:
+        """The task as it is, and again after each change, until it has ended, or for so many seconds.
+
+        If an attempt in this process has it just as it is `known`, whatever comes of that is told: so it is not read
+        first, and what is known is not told again.
 
         Raises:
             TaskNotFound: there is no such task, or there is none any more.
             ConfigurationError: the engine does not run.
             StoreUnavailable: it has stopped.
         """
-        return self.many([task_id], must_exist=True)
+        if known is not None:
+            # It may have ended since then, and not be kept any longer.
+            self._began = min(self._began, known.updated_at)
+        return self._follow([task_id], known, must_exist=True, within=within)
 
-    async def many(self, task_ids: Iterable[TaskId], *, must_exist: bool = False) -> AsyncGenerator[View]:
+    def many(self, task_ids: Iterable[TaskId]) -> AsyncGenerator[View]:
         """Each task as it is, and again after each of its changes, until all have ended or are gone."""
+        return self._follow(task_ids)
+
+    async def _follow(
+        self,
+        task_ids: Iterable[TaskId],
+        known: Task | None = None,
+        *,
+        must_exist: bool = False,
+        within: float | None = None,
+    ) -> AsyncGenerator[View]:
         if not self._wakeups.is_listening:
             raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
-        seen: dict[TaskId, int] = dict.fromkeys(task_ids, 0)
-        clock = self._means.clock
-        with self._wakeups.waiting_for(seen) as woken:
-            look_at, look_at_all = set(seen), clock.elapsed() + self._look_every
+        seen = dict.fromkeys(task_ids, 0)
+        looks_at = self._means.clock.elapsed() + self._look_every
+        with self._wakeups.waiting_for(seen, looks_at=looks_at) as woken, self._timed(within, woken) as timer:
+            look_at = set(seen)
+            if known is not None and self._will_be_told(known):
+                seen, look_at = {known.id: known.version}, set[TaskId]()
             while seen:
                 for task_id in look_at & seen.keys():
                     try:
-                        view = await self._read(task_id)
+                        view = self._told(woken, task_id) or await self._read_in_time(task_id, timer)
                     except TaskNotFound:
                         if must_exist:
                             raise
                         del seen[task_id]
                         continue
+                    if view is None:
+                        return
                     if view.task.version != seen[task_id]:
                         seen[task_id] = view.task.version
                         yield view
                     if view.task.is_terminal:
                         del seen[task_id]
+                if timer is not None and timer.done():
+                    return
                 if seen:
-                    await first_of(woken.event.wait(), clock.sleep(max(look_at_all - clock.elapsed(), 0.0)))
+                    await woken.event.wait()
                     look_at = woken.take()
-                    if clock.elapsed() >= look_at_all:
-                        # Now and then at all of them, whoever else is busy: a change may have been missed.
-                        look_at, look_at_all = set(seen), clock.elapsed() + self._look_every
+
+    @contextmanager
+    def _timed(self, seconds: float | None, woken: Woken) -> Generator[Timer | None]:
+        """Something that is done after so many seconds."""
+        if seconds is None:
+            yield None
+            return
+        timer = asyncio.ensure_future(self._means.clock.sleep(seconds))
+        timer.add_done_callback(lambda _: woken.event.set())
+        try:
+            yield timer
+        finally:
+            timer.cancel()
+
+    def _will_be_told(self, known: Task) -> bool:
+        return self._scope.covers(known.namespace, known.owner) and self._wakeups.will_tell(known)
+
+    def _told(self, woken: Woken, task_id: TaskId) -> View | None:
+        """The end of the task, if somebody in this process wrote it, and if it is for these eyes."""
+        view = woken.take_end(task_id)
+        is_theirs = view is not None and self._scope.covers(view.task.namespace, view.task.owner)
+        return view if is_theirs else None
+
+    async def _read_in_time(self, task_id: TaskId, timer: Timer | None) -> View | None:
+        """None if that takes too long."""
+        if timer is None:
+            return await self._read(task_id)
+        if timer.done():
+            return None
+        is_reading, loop = True, asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as scope:
+
+                def give_up(_: object) -> None:
+                    if is_reading:
+                        scope.reschedule(loop.time())
+
+                timer.add_done_callback(give_up)
+                try:
+                    return await self._read(task_id)
+                finally:
+                    is_reading = False
+                    timer.remove_done_callback(give_up)
+        except TimeoutError:
+            return None
 
     async def _read(self, task_id: TaskId) -> View:
         tries = 0

@@ -2,22 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
-from raincheck.clock import Clock
-from raincheck.core.commands import Command, Park
-from raincheck.core.content import Journal
+from raincheck.core.commands import Command, Park, Release
+from raincheck.core.content import Journal, View
 from raincheck.core.decide import decide
-from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
+from raincheck.engine.lookout import Lookout
+from raincheck.engine.means import Means
 from raincheck.engine.timing import pause_after
 from raincheck.errors import AlreadyRecorded, InvalidValue, LeaseLost, StaleChange, StoreError, TaskNotFound
-from raincheck.stores.interface import Store
 from raincheck.stores.requests import HeldAttempt
 
 logger = logging.getLogger(__name__)
@@ -42,15 +40,6 @@ class Stop(Enum):
     """The attempt took too long."""
     DEADLINE = auto()
     """The task did."""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What all attempts of an engine share."""
-
-    store: Store
-    clock: Clock
-    limits: Limits
 
 
 class Hold:
@@ -78,12 +67,16 @@ class Hold:
         """How many calls of the body wait to be taken out of it."""
         self.over = over
         """What comes of the attempt is written, or nothing does."""
-        self.poked = asyncio.Event()
-        """Something may have happened to the task: somebody should `look`."""
+        self.ending: View | None = None
+        """The end of the task, if this attempt wrote it."""
+        self.is_cut_off = False
+        """Whether that end is none of the body's: it was stopped, and must not be run again."""
+        self.lookout = Lookout(self.look, self.task.shown_id, means.clock)
         self._heard = asyncio.Event()
         self._scope = Scope.within(journal.task.namespace)
         self._writing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
+        self._tell_stopped: Callable[[], None] | None = None
 
     @property
     def held(self) -> HeldAttempt:
@@ -98,6 +91,12 @@ class Hold:
         if self.why_stopped is None or why is Stop.LOST:
             self.why_stopped = why
         self.stopped.set()
+        if self._tell_stopped is not None:
+            self._tell_stopped()
+
+    def when_stopped(self, tell: Callable[[], None]) -> None:
+        """Call this when the attempt has to stop."""
+        self._tell_stopped = tell
 
     def park(self, until: datetime | None) -> None:
         """Have the attempt stop, to go on at a moment or when something has happened that it does not know of now."""
@@ -131,6 +130,7 @@ class Hold:
 
     def heard(self) -> Coroutine[Any, Any, object]:
         """Something to await: news for the body, from now on. An answer, a child that ended, a pause."""
+        self.lookout.begin()
         return self._heard.wait()
 
     async def write(self, command: Command) -> Task:
@@ -167,7 +167,7 @@ class Hold:
                 await self.means.store.commit([change])
             except StaleChange:
                 self.task = await self._load()
-                self.poked.set()
+                self.lookout.poked.set()
             except AlreadyRecorded:
                 if tries == 0:
                     raise
@@ -184,6 +184,9 @@ class Hold:
                     raise LeaseLost(self.task.id, self.fence) from error
             else:
                 self.task = change.after
+                if self.task.is_terminal:
+                    self.ending = View(self.task, change.outcome, ())
+                    self.is_cut_off = isinstance(command, Release)
                 return self.task
 
     async def look(self) -> None:
@@ -204,18 +207,6 @@ class Hold:
                 return
         self._heard.set()
         self._heard = asyncio.Event()
-
-    async def watch(self) -> None:
-        """Look whenever there was a hint, until the attempt stops."""
-        while not self.is_stopped:
-            await self.poked.wait()
-            self.poked.clear()
-            try:
-                await self.look()
-            except StoreError as error:
-                logger.warning("task %s: can't be read just now: %s", self.task.shown_id, error)
-                await self.means.clock.sleep(0.5)
-                self.poked.set()
 
     async def _load(self) -> Task:
         return await self.means.store.load(self.task.id, self._scope, now=self.means.clock.now())

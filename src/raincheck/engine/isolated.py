@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Coroutine, Mapping, Set
+from collections.abc import Callable, Coroutine, Mapping, Set
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -71,6 +71,9 @@ class ProcessBody:
         self.ended: asyncio.Future[Ending] = self._loop.create_future()
         self._job = asyncio.create_task(self._run(call), name=f"body of {call.facts.id}")
         self._job.add_done_callback(self._end)
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        self.ended.add_done_callback(lambda _: tell())
 
     def ask_to_stop(self) -> bool:
         if self._has_spoken:

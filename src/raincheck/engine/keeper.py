@@ -11,7 +11,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from raincheck.core.records import TaskId
-from raincheck.engine.hold import Hold, Means
+from raincheck.engine.hold import Hold
+from raincheck.engine.means import Means
 from raincheck.errors import StoreError
 from raincheck.stores.interface import Store
 
@@ -70,7 +71,7 @@ class Keeper:
         """Have those attempts stop that lost their task. Each looks for itself: by now it may hold it again."""
         for hold in self._holds():
             if hold.task.id in lost:
-                hold.poked.set()
+                hold.lookout.poked.set()
 
     def _serve(self) -> None:
         try:

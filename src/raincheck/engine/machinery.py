@@ -1,17 +1,25 @@
 """Everything that runs while an engine runs, and in which order it starts and stops."""
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
 from contextlib import ExitStack
+from datetime import datetime
 
-from raincheck.engine.hold import Means, Stop
+from raincheck.core.change import Creation
+from raincheck.core.records import Task
+from raincheck.engine.durations import Durations
+from raincheck.engine.hold import Hold, Stop
 from raincheck.engine.keeper import Keeper
+from raincheck.engine.means import Means
+from raincheck.engine.places import Places
 from raincheck.engine.room import Room
 from raincheck.engine.runner import Runner
 from raincheck.engine.service import repeat
 from raincheck.engine.settings import Settings
+from raincheck.engine.starter import Starter
 from raincheck.engine.sweeper import Sweeper
 from raincheck.engine.timing import first_of
 from raincheck.engine.toolbox import Toolbox
@@ -19,8 +27,19 @@ from raincheck.engine.wakeups import Wakeups
 from raincheck.engine.worker import Worker
 from raincheck.stores.feed import Hint
 
+logger = logging.getLogger(__name__)
+
 UNWIND = 3.0
 """Seconds beyond its tool's grace that a body gets to be handed back when the engine stops."""
+
+LOOKS = 4
+"""How many times in the time after which to look again somebody looks who is due for it."""
+
+LEARN_EVERY = 5.0
+"""Seconds between two looks at how long tasks take elsewhere, and after which what was measured here is kept."""
+
+LAST_WORDS = 1.0
+"""Seconds for that when the engine stops."""
 
 GIVING_WAY = 0.1
 """Seconds for bodies that wait to notice that they should not."""
@@ -30,35 +49,52 @@ class Machinery:
     """The loops of one engine. Lives from a start to a stop."""
 
     def __init__(
-        self, means: Means, namespace: str, toolbox: Toolbox, settings: Settings, wakeups: Wakeups, *, works: bool
+        self,
+        means: Means,
+        namespace: str,
+        toolbox: Toolbox,
+        settings: Settings,
+        wakeups: Wakeups,
+        durations: Durations,
+        *,
+        works: bool,
     ) -> None:
         self._means = means
         self._settings = settings
         self._wakeups = wakeups
+        self._durations = durations
         self._works = works
         self._room = Room()
-        self._runner = Runner(means, toolbox, settings, self._room)
+        self._places = Places(toolbox, settings.concurrency, self._room)
+        self._runner = Runner(means, toolbox, settings, self._room, self._settled)
         self._keeper = Keeper(means, settings.lease, lambda: self._runner.holds)
         self._sweeper = Sweeper(means, settings, self._keeper, self._runner)
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._worker = Worker(means, namespace, holder, toolbox, self._runner, settings, self._room)
+        self._worker = Worker(means, namespace, holder, toolbox, self._runner, settings, self._places, self._room)
+        self._starter = Starter(means, namespace, holder, toolbox, self._runner, settings, self._places)
         self._hurry = asyncio.Event()
         self._listening = ExitStack()
         self._jobs: list[asyncio.Task[None]] = []
         self._working: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._listening.enter_context(self._wakeups.hearing(self._hear))
+        self._listening.enter_context(self._wakeups.hearing(self._hear, self._runner.has))
         self._keeper.start()
         clock = self._means.clock
         # Listening first: what happens from here on is heard of, whatever the other loops have read before.
         self._jobs = [
             asyncio.create_task(repeat("listening", self._listen, clock), name="raincheck wakeups"),
             asyncio.create_task(repeat("sweeping", self._sweeper.tidy_up, clock), name="raincheck sweeper"),
+            asyncio.create_task(repeat("looking", self._look_again, clock), name="raincheck looks"),
+            asyncio.create_task(repeat("learning", self._learn, clock), name="raincheck durations"),
         ]
         if self._works:
             working = repeat("claiming", self._worker.work, clock, until=self._worker.is_stopping)
             self._working = asyncio.create_task(working, name="raincheck worker")
+
+    def begin(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
+        """Keep a new task and run it here, if it is next; None if it is not for this process to run, or not now."""
+        return self._starter.begin(creation, now) if self._works else None
 
     def hurry(self) -> None:
         """Don't wait any longer for bodies to end by themselves."""
@@ -70,6 +106,7 @@ class Machinery:
         if self._working is not None:
             # Not cancelled: a claim that is on its way would be lost, and its task left to its lease.
             await asyncio.wait([self._working])
+        await self._starter.stop()
         # Those that only wait give up their places, so that they are parked and not cut off.
         self._room.ask_for_all_places()
         if self._room.waiting.total():
@@ -79,10 +116,12 @@ class Machinery:
         self._runner.stop_all(Stop.RELEASE)
         # A body that does not stop may go on: once it is handed back, it has nothing more to say.
         await first_of(self._runner.settled(), asyncio.sleep(patience))
-        ending = (*self._jobs, *self._worker.running)
+        ending = (*self._jobs, *self._places.taken)
         for job in ending:
             job.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
+        if self._durations.has_news:
+            await self._learn_the_last()
         await self._keeper.stop()
         self._listening.close()
         self._wakeups.wake_all()
@@ -92,9 +131,36 @@ class Machinery:
             await self._wakeups.run(feed)
 
     async def _all_ended(self) -> None:
-        while running := self._worker.running:
+        while running := self._places.taken:
             await asyncio.wait(running)
 
     def _hear(self, hint: Hint) -> None:
         self._runner.poke(hint)
-        self._room.changed.set()
+        self._places.hear(hint)
+
+    def _settled(self, hold: Hold) -> None:
+        """An attempt is over, as far as its task goes. Whoever follows that need not wait for the store to tell."""
+        self._places.settle(hold.task)
+        if hold.ending is None:
+            self._wakeups.tell([hold.task.id])
+            return
+        self._wakeups.tell_end(hold.ending)
+        # One that was cut off because this process stops would have taken longer.
+        if not hold.is_cut_off:
+            self._durations.note(hold.task)
+
+    async def _learn(self) -> None:
+        await self._durations.refresh()
+        await self._means.clock.sleep(LEARN_EVERY)
+
+    async def _learn_the_last(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_WORDS):
+                await self._durations.refresh()
+        except Exception as error:  # noqa: BLE001 - whatever the store says: it is no reason not to stop
+            logger.warning("how long the last tasks took was not kept: %s", error)
+
+    async def _look_again(self) -> None:
+        clock, seconds = self._means.clock, self._settings.look_every
+        await clock.sleep(seconds / LOOKS)
+        self._wakeups.wake_due(clock.elapsed(), seconds)

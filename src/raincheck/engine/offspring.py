@@ -1,6 +1,6 @@
 """The tasks that a task starts: children while it works, and one that follows when it completes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -72,12 +72,12 @@ class Offspring:
         self._successor = _Successor(task_id, found, arguments, result_as)
         return task_id
 
-    def successor(self, result: Json) -> tuple[Creation, ...]:
+    def successor(self, result: Callable[[], Json]) -> tuple[Creation, ...]:
         """The task that starts now that there is a result. It takes this one's place, so no quota is counted."""
         one = self._successor
         if one is None:
             return ()
-        arguments = {**one.arguments, one.result_as: result}
+        arguments = {**one.arguments, one.result_as: result()}
         # Not looked at as a whole: a result that does not fit is the next one's trouble, not a reason to lose this.
         return (self._create(one.tool, arguments, task_id=one.task_id, is_complete=False),)
 

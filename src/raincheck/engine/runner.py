@@ -18,8 +18,9 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import Task
 from raincheck.engine.attempt import Attempt
 from raincheck.engine.checkpoints import Checkpoints
-from raincheck.engine.hold import Hold, Means, Stop
+from raincheck.engine.hold import Hold, Stop
 from raincheck.engine.local_desk import LocalDesk
+from raincheck.engine.means import Means
 from raincheck.engine.offspring import Offspring
 from raincheck.engine.outcome import TRACEBACK_LIMIT, Verdict
 from raincheck.engine.patience import Patience
@@ -46,12 +47,14 @@ class Runner:
         toolbox: Toolbox,
         settings: Settings,
         room: Room,
+        settled: Callable[[Hold], None],
         chance: Callable[[], float] = draw_chance,
     ) -> None:
         self._means = means
         self._toolbox = toolbox
         self._settings = settings
         self._room = room
+        self._settled = settled
         self._chance = chance
         # As they are where the engine is made. Each attempt gets a copy, so that none sees what another set.
         self._variables = contextvars.copy_context()
@@ -60,8 +63,20 @@ class Runner:
         self.holds: tuple[Hold, ...] = ()
         """The attempts that run now. Replaced and never changed, so that another thread can look at it."""
 
-    async def run(self, task: Task) -> None:
-        """Run the attempt that was begun on this task. Returns when it is over.
+    async def see_through(self, task: Task, journal: Journal | None = None, *, may_begin: bool = True) -> Task | None:
+        """`run`, for a job of its own."""
+        try:
+            return await self.run(task, journal, may_begin=may_begin)
+        except Exception:
+            # The lease runs out, and somebody takes it from there.
+            logger.exception("task %s: attempt %d could not be run", task.shown_id, task.fence)
+            return None
+
+    async def run(self, task: Task, journal: Journal | None = None, *, may_begin: bool = True) -> Task | None:
+        """Run the attempt that was begun on this task. Returns when it is over, with the task as it was left.
+
+        Whoever knows its journal gives it along, and it is not read. None if it was not to be run any more: nobody has
+        it, or it is handed back because it may not begin.
 
         Raises:
             UnknownTool: it should not have been dispatched here.
@@ -73,9 +88,15 @@ class Runner:
         over = asyncio.Event()
         self._unsettled.add(over)
         try:
-            hold = await self._take(task, tool, over)
-            if hold is not None:
-                await self._run(hold, tool)
+            journal = journal or await self.journal(task)
+            if journal is None or journal.task.attempt is None or journal.task.fence != task.fence:
+                return None
+            hold = self._take(journal, tool, over)
+            if self._is_stopping or not may_begin:
+                await self._hand_back(hold)
+                return None
+            await self._run(hold, tool)
+            return hold.task
         finally:
             over.set()
             self._unsettled.discard(over)
@@ -85,23 +106,17 @@ class Runner:
         for over in tuple(self._unsettled):
             await over.wait()
 
-    async def _take(self, task: Task, tool: TaskTool, over: asyncio.Event) -> Hold | None:
-        """The attempt in hand; None if it is not to be run any more."""
-        try:
-            journal = await self._journal(task)
-        except TaskNotFound:
-            return None
-        if journal.task.attempt is None or journal.task.fence != task.fence:
-            return None
+    def _take(self, journal: Journal, tool: TaskTool, over: asyncio.Event) -> Hold:
+        """The attempt in hand."""
         hold = Hold(self._means, journal, tool.grace, over, is_coroutine=tool.place is Place.LOOP)
         if tool.attempt_timeout is not None:
             hold.lasts_until = self._means.clock.now() + timedelta(seconds=tool.attempt_timeout + tool.grace)
-        if self._is_stopping:
-            # Nothing of it has begun, so nothing is cut off: it is due again at once, whatever its tool says.
-            with suppress(LeaseLost):
-                await hold.write(Park(hold.fence, hold.task.signals, self._means.clock.now()))
-            return None
         return hold
+
+    async def _hand_back(self, hold: Hold) -> None:
+        """Nothing of it has begun, so nothing is cut off: it is due again at once, whatever its tool says."""
+        with suppress(LeaseLost):
+            await hold.write(Park(hold.fence, hold.task.signals, self._means.clock.now()))
 
     async def _run(self, hold: Hold, tool: TaskTool) -> None:
         self.holds = (*self.holds, hold)
@@ -110,13 +125,25 @@ class Runner:
         finally:
             self.holds = tuple(other for other in self.holds if other is not hold)
 
-    async def _journal(self, task: Task) -> Journal:
-        """Read it, and again if the store is away just now: to let go would look as if the attempt had been cut off."""
+    def has(self, task: Task) -> bool:
+        """Whether an attempt on this task is under way here, which has not changed it since."""
+        return any(
+            hold.task.id == task.id and hold.task.version == task.version and not hold.over.is_set()
+            for hold in self.holds
+        )
+
+    async def journal(self, task: Task) -> Journal | None:
+        """Read it, and again if the store is away just now: to let go would look as if the attempt had been cut off.
+
+        None if there is no such task.
+        """
         tries = 0
         while True:
             try:
                 scope = Scope.within(task.namespace)
                 return await self._means.store.journal(task.id, scope, now=self._means.clock.now())
+            except TaskNotFound:
+                return None
             except StoreUnavailable as error:
                 tries += 1
                 logger.warning("task %s: will try again to read its journal, since %s", task.shown_id, error)
@@ -126,7 +153,7 @@ class Runner:
         """Have the attempts look whose tasks may have changed."""
         for hold in self.holds:
             if hint == ANYTHING or hold.task.id in hint:
-                hold.poked.set()
+                hold.lookout.poked.set()
 
     def stop_all(self, why: Stop) -> None:
         """Have them stop, and let none begin that is on its way."""
@@ -143,4 +170,4 @@ class Runner:
         # A character takes up to six bytes in JSON.
         traceback_limit = min(TRACEBACK_LIMIT, self._means.limits.outcome // 8)
         verdict = Verdict(hold.task, tool, self._chance(), traceback_limit)
-        return Attempt(tool, hold, checkpoints, reports, offspring, desk, verdict)
+        return Attempt(tool, hold, checkpoints, reports, offspring, desk, verdict, self._settled)

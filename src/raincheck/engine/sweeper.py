@@ -3,8 +3,8 @@
 import logging
 from datetime import datetime, timedelta
 
-from raincheck.engine.hold import Means
 from raincheck.engine.keeper import Keeper
+from raincheck.engine.means import Means
 from raincheck.engine.runner import Runner
 from raincheck.engine.settings import Settings
 from raincheck.stores.apply import sweep

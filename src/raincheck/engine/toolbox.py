@@ -1,6 +1,7 @@
 """The tools that a worker has, by name and by version."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
 from raincheck.core.records import Tool
@@ -8,6 +9,14 @@ from raincheck.engine.tools import TaskTool, ToolSettings, make_tool
 from raincheck.errors import ConfigurationError, UnknownTool
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Tools that share a bound on how many of their attempts run at once; None is that of the process alone."""
+
+    tools: frozenset[Tool]
+    bound: int | None
 
 
 class Toolbox:
@@ -22,6 +31,7 @@ class Toolbox:
     def __init__(self) -> None:
         self._by_name: dict[str, TaskTool] = {}
         self._by_version: dict[Tool, TaskTool] = {}
+        self._pools: tuple[Pool, ...] | None = None
 
     def __iter__(self) -> Iterator[TaskTool]:
         return iter(dict.fromkeys(self._by_version.values()))
@@ -57,13 +67,26 @@ class Toolbox:
                     f"tool {version.name!r} is there already in version {version.version!r}: "
                     f"give one of the two another name or version"
                 )
-        self._by_version |= dict.fromkeys(tool.runs, tool)
-        self._by_name[tool.name] = tool
+        self.replace(tool)
 
     def replace(self, tool: TaskTool) -> None:
         """Take in a tool in the place of the one of its name: what waits for that is run by this."""
         self._by_version |= dict.fromkeys(tool.runs, tool)
         self._by_name[tool.name] = tool
+        self._pools = None
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Tools with a bound of their own one by one, all others together."""
+        if self._pools is None:
+            self._pools = tuple(self._make_pools())
+        return self._pools
+
+    def _make_pools(self) -> Iterator[Pool]:
+        shared = frozenset(tool for one in self if one.concurrency is None for tool in one.runs)
+        if shared:
+            yield Pool(shared, None)
+        yield from (Pool(one.runs, one.concurrency) for one in self if one.concurrency is not None)
 
     def get(self, name: str) -> TaskTool:
         """The tool of this name, in the version that was added last.

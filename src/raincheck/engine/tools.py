@@ -99,11 +99,11 @@ class TaskTool:
             raise ConfigurationError(f'tool {self.name!r}: isolation is "process" or nothing, not {self.isolation!r}')
         checks.check_body(self.name, self.body, is_isolated=self.isolation is not None)
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         return checks.is_coroutine_function(self.body)
 
-    @property
+    @cached_property
     def place(self) -> Place:
         if self.isolation == "process":
             return Place.PROCESS

@@ -14,7 +14,7 @@ from typing import TypeVar
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
 
-from raincheck.core.content import InputRequest
+from raincheck.core.content import InputRequest, View
 from raincheck.core.payload import Json, decode
 from raincheck.core.records import Task, TaskId
 from raincheck.engine.answers import missing_capability
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class _Conversation:
+class Conversation:
     """What one caller is asked that waits for its task."""
 
     def __init__(self, ctx: AnyContext, task: Task, *, is_seen: bool) -> None:
@@ -50,10 +50,21 @@ class _Conversation:
         """The question is before it now."""
         self.is_left = False
         """It is gone, and asked nothing any more. What it was asked last it may still answer."""
+        self.turn: Turn | None = None
+        """Its turn to be asked, while it has it."""
 
     def request(self, question: InputRequest) -> Request:
         """The question, for a caller that sees its task with a word of which one asks."""
         return g1.question(question, self.task.id) if self.is_seen else request_of(question)
+
+    def leave(self, *, is_there: bool = False) -> None:
+        """The caller waits no longer. If a question is before it, that may still be answered.
+
+        One that is there, and has only had an answer to its request, will probably answer.
+        """
+        self.is_left = self.is_put and self.job is not None
+        if is_there and self.is_left and self.turn is not None:
+            self.turn.hold_for_now()
 
     def withdraw(self) -> None:
         if self.job is not None:
@@ -71,20 +82,24 @@ class Asking:
         self._left: dict[TaskId, asyncio.Future[None]] = {}
         """What goes on for callers that are gone: for each task, for the last of them."""
 
+    def is_asking(self, view: View) -> bool:
+        """Whether what the task asks is before somebody in this process."""
+        return any(self._turns.is_taken((view.task.id, one.key)) for one in view.inputs)
+
     @asynccontextmanager
-    async def beside(self, ctx: AnyContext, task: Task, *, is_seen: bool) -> AsyncGenerator[None]:
+    async def beside(self, ctx: AnyContext, task: Task, *, is_seen: bool) -> AsyncGenerator["Conversation"]:
         """Ask the caller what its task asks, while it waits. One that sees its task is told which one asks."""
-        talk = _Conversation(ctx, task, is_seen=is_seen)
+        talk = Conversation(ctx, task, is_seen=is_seen)
         job = asyncio.ensure_future(self._converse(talk))
         try:
-            yield
+            yield talk
         except CallerGone:
-            if talk.is_put and talk.job is not None:
-                talk.is_left = True
-                self._leave(task.id, job, talk.job)
+            talk.leave()
             raise
         finally:
-            if not talk.is_left:
+            if talk.is_left and talk.job is not None:
+                self._leave(task.id, job, talk.job)
+            else:
                 job.cancel()
 
     def _leave(self, task_id: TaskId, job: "asyncio.Future[None]", asking: "asyncio.Future[None]") -> None:
@@ -96,7 +111,7 @@ class Asking:
         asking.add_done_callback(lambda _: job.cancel())
         job.add_done_callback(lambda _: self._left.pop(task_id) if self._left.get(task_id) is job else None)
 
-    async def _converse(self, talk: _Conversation) -> None:
+    async def _converse(self, talk: Conversation) -> None:
         """Ask one question after the other, until the task has ended."""
         try:
             async with aclosing(self._watching.follow(talk.task)) as views:
@@ -104,7 +119,7 @@ class Asking:
                     waiting = [one for one in view.inputs if one.is_open]
                     if talk.key not in {one.key for one in waiting}:
                         talk.withdraw()
-                    question = next((one for one in waiting if _can_be_asked(talk.ctx, one)), None)
+                    question = next((one for one in waiting if can_be_asked(talk.ctx, one)), None)
                     if question is not None and not talk.is_left and (talk.job is None or talk.job.done()):
                         talk.key = question.key
                         talk.job = asyncio.ensure_future(self._ask(talk, question))
@@ -113,7 +128,7 @@ class Asking:
         finally:
             talk.withdraw()
 
-    async def _ask(self, talk: _Conversation, question: InputRequest) -> None:
+    async def _ask(self, talk: Conversation, question: InputRequest) -> None:
         """Ask a question, when it is this caller's turn. If that comes to nothing, it stays open for the next."""
         task = talk.task
         try:
@@ -130,10 +145,10 @@ class Asking:
             logger.exception("task %s: %r could not be asked", task.shown_id, question.key)
 
     async def _put(
-        self, talk: _Conversation, question: InputRequest, turn: Turn
+        self, talk: Conversation, question: InputRequest, turn: Turn
     ) -> Mapping[str, Json] | ProtocolError | None:
         """What the caller says to a question; None if it never will."""
-        talk.is_put = True
+        talk.is_put, talk.turn = True, turn
         try:
             return await put(talk.request(question), talk.line, self._running.options.clock, turn.hold)
         except MCPError as error:
@@ -141,7 +156,7 @@ class Asking:
                 return None
             return ProtocolError(error.error.message, error.error.code, error.error.data)
         finally:
-            talk.is_put = False
+            talk.is_put, talk.turn = False, None
 
     async def _is_open(self, task: Task, question: InputRequest) -> bool:
         """Whether it still is: it may just have been answered, which whoever waits has not seen yet."""
@@ -176,7 +191,7 @@ async def _insist(work: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(pause_after(tries))
 
 
-def _can_be_asked(ctx: AnyContext, question: InputRequest) -> bool:
+def can_be_asked(ctx: AnyContext, question: InputRequest) -> bool:
     """Whether this caller said that it can be asked such things. Another one may."""
     declared = declared_capabilities(ctx.session.client_capabilities)
     return missing_capability(declared, question.kind, decode(question.request)) is None

@@ -15,12 +15,14 @@ from raincheck.server.g1_methods import G1Methods
 from raincheck.server.g1_middleware import G1Middleware
 from raincheck.server.g2_methods import G2Methods
 from raincheck.server.listening import METHOD, Listening
+from raincheck.server.plain_listing import PlainListing
 from raincheck.server.pushing import Pushing
 from raincheck.server.requests import by_generation, is_modern
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext, unwrap_calls
 from raincheck.server.served import ServedTools
 from raincheck.server.tool_calls import ToolCalls
+from raincheck.server.waiting import Waiting
 from raincheck.server.watching import Watching
 from raincheck.server.workplace import Workplace
 from raincheck.wire.g2 import EXTENSION
@@ -43,7 +45,8 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
     around, tools.handler = unwrap_calls(workplace.server, calls.handler)
     watching = Watching(running)
     asking, pushing = Asking(running, watching), Pushing(running, watching)
-    tool_calls = ToolCalls(running, tools, workplace, watching, asking)
+    waiting = Waiting(running, watching, asking)
+    tool_calls = ToolCalls(running, tools, workplace, waiting)
     server.add_request_handler("tools/call", CallToolRequestParams, around(tool_calls))
     g1, g2 = G1Methods(running, watching, asking, pushing), G2Methods(running)
     for method, handler in {
@@ -56,6 +59,8 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
         server.add_request_handler(method, RequestParams, handler)
     server.middleware.append(ignore_task_field)
     server.middleware.append(G1Middleware(running, tools, pushing))
+    if running.telling is not None:
+        server.middleware.append(PlainListing(running, tools, running.telling))
     _listen(server, Listening(running))
     server.extensions[EXTENSION] = {}
     server.lifespan = _around(server.lifespan, running, tools, workplace)
@@ -84,6 +89,12 @@ async def ignore_task_field(ctx: AnyContext, call_next: CallNext) -> HandlerResu
     return await call_next(ctx)
 
 
+def _prepare(running: Running, tools: ServedTools, names: list[str]) -> None:
+    tools.find_all(names)
+    if running.telling is not None and tools.has_any("auto"):
+        running.telling.tools.check_free(names)
+
+
 def _around(theirs: Lifespan, running: Running, tools: ServedTools, workplace: Workplace) -> Lifespan:
     """The server's own lifespan, with the engine inside: bodies find what that made."""
 
@@ -95,7 +106,7 @@ def _around(theirs: Lifespan, running: Running, tools: ServedTools, workplace: W
             workplace.states[mark] = state
             try:
                 listed = [] if workplace.server is None else await workplace.server.list_tools()
-                async with running.entered(lambda: tools.find_all(tool.name for tool in listed)):
+                async with running.entered(lambda: _prepare(running, tools, [tool.name for tool in listed])):
                     yield state
             finally:
                 del workplace.states[mark]

@@ -18,7 +18,7 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task, shorten_id
 from raincheck.errors import StoreError
 from raincheck.stores.interface import Store
-from raincheck.stores.requests import PAGE_LIMIT, Page, TaskQuery
+from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, Page, TaskQuery
 
 LONGEST_WORD = 2_200
 """Characters: as long as an owner's key may be."""
@@ -32,7 +32,9 @@ logger = logging.getLogger(__name__)
 
 
 def note(event: str, owner: Owner, *, task_id: str | None = None, tool: str | None = None, **facts: object) -> None:
-    """Write a line."""
+    """Write a line, if anybody reads it."""
+    if not log.isEnabledFor(logging.INFO):
+        return
     if task_id is not None and (event == REFUSED or not owner.may_list):
         # Whoever has the id of an anonymous task has the right to it, and whose a refused one is, is not known. Enough
         # of it to find it again, not to use it.
@@ -66,8 +68,10 @@ class _AuditedStore:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
         return getattr(self._store, name)
 
-    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
-        task = await self._store.create(creation, quota=quota, now=now)
+    async def create(
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
+    ) -> Task:
+        task = await self._store.create(creation, quota=quota, now=now, claim=claim)
         _note_task("created" if task.id == creation.task.id else "joined", task)
         return task
 

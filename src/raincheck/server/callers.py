@@ -24,13 +24,18 @@ _acting: ContextVar[bool] = ContextVar("raincheck_acting", default=False)
 _tracer = trace.get_tracer("raincheck")
 
 
-def describe_caller(ctx: AnyContext, answers: Json = None) -> dict[str, Json]:
+ANSWERED_IN_WORDS: Mapping[str, Json] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+"""What a caller can be asked that answers by calling a tool, whatever its host can do."""
+
+
+def describe_caller(ctx: AnyContext, answers: Json = None, *, in_words: bool = False) -> dict[str, Json]:
     """What to keep of a call: who made it, what they can be asked, what they have answered, and its trace."""
     trace_context: dict[str, Json] = {}
     propagate.inject(trace_context)
     told: dict[str, Json] = {"identity": _identity(ctx), "trace": trace_context, "answers": answers}
     known = {name: value for name, value in told.items() if value}
-    return {**known, "capabilities": declared_capabilities(ctx.session.client_capabilities)}
+    declared = declared_capabilities(ctx.session.client_capabilities)
+    return {**known, "capabilities": {**declared, **ANSWERED_IN_WORDS} if in_words else declared}
 
 
 def _identity(ctx: AnyContext) -> Json:
@@ -44,8 +49,10 @@ def _identity(ctx: AnyContext) -> Json:
 
 def declared_capabilities(declared: ClientCapabilities | None) -> Mapping[str, Json]:
     """What a caller said it can be asked."""
+    if declared is None or not (declared.elicitation or declared.sampling or declared.roots):
+        return {}
     kinds = {str(kind) for kind in InputKind}
-    return {} if declared is None else declared.model_dump(mode="json", by_alias=True, exclude_none=True, include=kinds)
+    return declared.model_dump(mode="json", by_alias=True, exclude_none=True, include=kinds)
 
 
 def capabilities_of(caller: Json) -> ClientCapabilities:
@@ -72,7 +79,8 @@ def acting_for(caller: Json, task_id: str, tool: str) -> Generator[None]:
     identity = _part(caller, "identity")
     user = AuthenticatedUser(AccessToken.model_validate({"token": "", **identity})) if identity else None
     before, acting_before = auth_context_var.set(user), _acting.set(True)
-    context = propagate.extract(_part(caller, "trace"), Context())
+    told = _part(caller, "trace")
+    context = propagate.extract(told, Context()) if told else Context()
     attributes = {"raincheck.task.id": task_id, "gen_ai.tool.name": tool}
     try:
         with _tracer.start_as_current_span(f"task {tool}", context, trace.SpanKind.CONSUMER, attributes):

@@ -15,12 +15,13 @@ from raincheck.server import audit
 from raincheck.server.asking import Asking
 from raincheck.server.cursors import read_cursor, write_cursor
 from raincheck.server.places import RESULTS, Places
-from raincheck.server.presence import CallerGone, while_there
+from raincheck.server.presence import while_there
 from raincheck.server.pushing import Pushing
 from raincheck.server.refusals import invalid_params, refusing
 from raincheck.server.requests import named_task
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
+from raincheck.server.showing import Showing
 from raincheck.server.watching import Watching
 from raincheck.wire import codes, g1
 
@@ -33,6 +34,7 @@ class G1Methods:
 
     def __init__(self, running: Running, watching: Watching, asking: Asking, pushing: Pushing) -> None:
         self._running = running
+        self._showing = Showing(running)
         self._watching = watching
         self._asking = asking
         self._pushing = pushing
@@ -45,7 +47,7 @@ class G1Methods:
             task_id = named_task(ctx)
             with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
-            return self._running.translate(view, partial(g1.detailed, now=self._running.options.clock.now()))
+            return await self._showing.translate(view, partial(g1.detailed, now=self._running.options.clock.now()))
 
     async def result(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """What the call itself would have returned, as soon as it is there. Who waits is asked what the task asks."""
@@ -55,7 +57,7 @@ class G1Methods:
             if not view.task.is_terminal:
                 with self._places.taken(owner, 1):
                     view = await self._wait(ctx, view.task)
-        return self._answer(view)
+        return await self._answer(view)
 
     async def list(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """The caller's tasks, newest first, a page at a time."""
@@ -87,11 +89,8 @@ class G1Methods:
             return cast("dict[str, Any]", g1.task_fields(task, poll_ms=poll_ms, now=self._running.options.clock.now()))
 
     async def _wait(self, ctx: AnyContext, task: Task) -> View:
-        try:
-            async with self._asking.beside(ctx, task, is_seen=True):
-                return await while_there(ctx, self._running.options.clock, self._follow(ctx, task))
-        except CallerGone:
-            raise MCPError(codes.CANCELLED, "nobody waits for this any more") from None
+        async with self._asking.beside(ctx, task, is_seen=True):
+            return await while_there(ctx, self._running.options.clock, self._follow(ctx, task))
 
     async def _follow(self, ctx: AnyContext, task: Task) -> View:
         async with self._pushing.through(ctx, task), aclosing(self._watching.follow(task)) as views:
@@ -100,13 +99,13 @@ class G1Methods:
                     return view
         raise AssertionError("a task is followed to its end")
 
-    def _answer(self, view: View) -> HandlerResult:
+    async def _answer(self, view: View) -> HandlerResult:
         """The result of a task that has ended, which says whose it is.
 
         Raises:
             MCPError: it ended with this error.
         """
         if view.task.status == "cancelled":
-            self._running.shown(view)
+            await self._showing.note(view)
             raise MCPError(*g1.cancelled(view.task))
-        return cast("dict[str, Any]", g1.result(view, self._running.answer(view)))
+        return cast("dict[str, Any]", g1.result(view, await self._showing.answer(view)))

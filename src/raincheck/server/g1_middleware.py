@@ -21,16 +21,15 @@ from typing import Any, cast
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
-from pydantic import BaseModel
 
 from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError
 from raincheck.server.leaving import give_up
 from raincheck.server.pushing import Pushing
 from raincheck.server.refusals import invalid_params, json_kind
-from raincheck.server.requests import asks_for_task
+from raincheck.server.requests import asks_for_task, remember_use
 from raincheck.server.running import Running
-from raincheck.server.sdk import AnyContext, connection_of, is_theirs
+from raincheck.server.sdk import AnyContext, connection_of, fields_of, is_theirs
 from raincheck.server.served import ServedTools
 from raincheck.wire import g1
 from raincheck.wire.words import LARGEST_INTEGER
@@ -84,11 +83,12 @@ class G1Middleware:
         self._pushing = pushing
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
+        remember_use(ctx)
         match ctx.method:
             case "initialize":
-                return await self._declare(ctx, _fields(await call_next(ctx)))
+                return await self._declare(ctx, fields_of(await call_next(ctx)))
             case "tools/list" if ctx.protocol_version == g1.VERSION:
-                return self._mark(_fields(await call_next(ctx)))
+                return self._mark(fields_of(await call_next(ctx)))
             case "tools/call" if asks_for_task(ctx):
                 return await self._call(ctx, call_next)
             case _:
@@ -115,7 +115,7 @@ class G1Middleware:
 
     def _marked(self, tool: dict[str, Any]) -> dict[str, Any]:
         served = self._tools.find(tool["name"])
-        return tool if served is None else tool | {"execution": {"taskSupport": served.policy.task}}
+        return tool if served is None else tool | {"execution": {"taskSupport": served.policy.task_support}}
 
     async def _call(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         _check_task(ctx.params)
@@ -166,13 +166,6 @@ def _token_of(params: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - whatev
 
 
 def _marks(result: HandlerResult) -> list[object]:
-    fields = _fields(result)
+    fields = fields_of(result)
     marked: list[Any] = [fields.get("_meta"), fields.get("structuredContent")]
     return [one[HANDED_OUT] for one in marked if isinstance(one, Mapping) and HANDED_OUT in one]
-
-
-def _fields(result: HandlerResult) -> dict[str, Any]:
-    """A result as it goes out, whichever way somebody on the way put it."""
-    if isinstance(result, BaseModel):
-        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return {} if result is None else result

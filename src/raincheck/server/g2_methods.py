@@ -14,6 +14,7 @@ from raincheck.server.refusals import invalid_params, refusing
 from raincheck.server.requests import routed_task
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
+from raincheck.server.showing import Showing
 from raincheck.wire import g2
 
 
@@ -22,6 +23,7 @@ class G2Methods:
 
     def __init__(self, running: Running) -> None:
         self._running = running
+        self._showing = Showing(running)
 
     async def get(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """How the task is."""
@@ -30,7 +32,7 @@ class G2Methods:
             task_id = routed_task(ctx)
             with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
-            return self._running.translate(view, g2.get_result)
+            return await self._showing.translate(view, g2.get_result)
 
     async def update(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Take answers to open questions. Those to questions that are not open are ignored, whatever they are."""

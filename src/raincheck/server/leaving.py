@@ -12,6 +12,7 @@ from raincheck.core.records import Task, TaskId
 from raincheck.engine import Engine
 from raincheck.engine.timing import pause_after
 from raincheck.errors import RaincheckError, StoreUnavailable
+from raincheck.server.presence import CallerGone
 from raincheck.server.running import Running
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class Leaving:
         is_left = False
         try:
             yield
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, CallerGone):
             is_left = True
             raise
         finally:

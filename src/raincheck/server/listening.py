@@ -32,6 +32,7 @@ from raincheck.server.requests import is_modern, knows_tasks
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
 from raincheck.server.shielding import see_through
+from raincheck.server.showing import Showing
 from raincheck.wire import g2
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Listening:
 
     def __init__(self, running: Running) -> None:
         self._running = running
+        self._showing = Showing(running)
         self._places = Places(STREAMS)
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
@@ -111,7 +113,7 @@ class Listening:
                     news = fingerprint("news", {name: value for name, value in shown.items() if name not in UNSEEN})
                     if news != said.get(view.task.id):
                         said[view.task.id] = news
-                        self._running.shown(view)
+                        await self._showing.note(view)
                         await stream.send({**shown, "_meta": stream.meta})
                     if view.task.is_terminal:
                         del said[view.task.id]

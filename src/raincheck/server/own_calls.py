@@ -15,13 +15,14 @@ from raincheck.server.leaving import Leaving
 from raincheck.server.results import text_of
 from raincheck.server.running import UNSEEN_FOR, Running
 from raincheck.server.sdk import request_of
+from raincheck.server.showing import Showing
 
 
 def caller_of(function: ServedFunction, running: Running) -> Callable[..., Any]:
     """What runs where the program calls the tool. It waits for the task, which nobody else sees."""
     context_name = function.sdk.context_kwarg or REQUEST
     not_arguments = {context_name, *function.sdk.resolved_params}
-    leaving = Leaving(running)
+    leaving, showing = Leaving(running), Showing(running)
 
     async def call(**values: Any) -> CallToolResult:  # noqa: ANN401 - arguments of any tool
         if is_acting():
@@ -39,7 +40,7 @@ def caller_of(function: ServedFunction, running: Running) -> Callable[..., Any]:
         )
         task = await leaving.create(creating)
         with leaving.while_wanted(task):
-            result = running.answer(await engine.wait(task.id, owner=owner))
+            result = await showing.answer(await engine.wait(task.id, owner=owner))
         if result.get("isError"):
             raise SdkToolError(text_of(result))
         return CallToolResult.model_validate(result)

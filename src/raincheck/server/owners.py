@@ -26,6 +26,8 @@ Anonymous: TypeAlias = Literal["id", "session"]
 SESSION = "raincheck/session"
 """Where a connection keeps what tells it from others."""
 
+ANYBODY, HERE = Owner.anonymous(), Owner.local()
+
 KEY_NAME = "owners"
 """The store's secret for hashes of headers."""
 
@@ -45,7 +47,7 @@ def owner_of(ctx: AnyContext, key: bytes, *, by_session: bool = False) -> Owner:
     request: Any = ctx.request
     if not isinstance(request, HTTPConnection):
         # No HTTP: stdio, a socket of this machine, or the same process.
-        return Owner.local()
+        return HERE
     token = verified_token(ctx)
     if token is not None:
         return _owner_of_token(token)
@@ -53,7 +55,7 @@ def owner_of(ctx: AnyContext, key: bytes, *, by_session: bool = False) -> Owner:
     if header:
         return Owner(OwnerKind.HEADER, (_digest(header, key),))
     session = _session_of(ctx) if by_session else None
-    return Owner.anonymous() if session is None else Owner(OwnerKind.SESSION, (_digest(session, key),))
+    return ANYBODY if session is None else Owner(OwnerKind.SESSION, (_digest(session, key),))
 
 
 def _session_of(ctx: AnyContext) -> str | None:

@@ -1,24 +1,20 @@
 """How long to wait before asking for a task again: as long as it will probably take, and not much longer.
 
 A caller polls at the pace that it is told. Told too little, many of them keep the server busy with answers that say
-nothing; told too much, a result lies around. So the pace follows what is left of the task, guessed from how long the
-latest tasks of the same tool took, and where there is no guess, from how long it has been going on.
+nothing; told too much, a result lies around. So the pace follows what is left of the task, guessed from how long tasks
+of the same tool take, and where there is no guess, from how long it has been going on.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Generator
+from collections import OrderedDict
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
-from statistics import median
-from typing import TypeVar
 
 from raincheck.clock import Clock
-from raincheck.core.lifecycle import Phase, Status
+from raincheck.core.lifecycle import Status
 from raincheck.core.owner import Owner
 from raincheck.core.records import Task
 from raincheck.server.refusals import over_limit
-
-T = TypeVar("T")
 
 SHORTEST = 0.5
 LONGEST = 60.0
@@ -27,9 +23,6 @@ LONGEST_FOR_ANSWERS = 10.0
 
 PARTS = 8
 """A poll comes after this part of what is left, or of what has passed if nothing is known."""
-
-REMEMBERED = 32
-"""How many of a tool's latest durations count."""
 
 MOST_POLLERS = 10_000
 
@@ -43,25 +36,12 @@ MUCH_TOO_FAST = 10
 class Pace:
     """The pace of polling, for one server."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, left_after: Callable[[str, float], float | None]) -> None:
         self._clock = clock
-        self._durations: dict[str, deque[float]] = {}
-        self._learnt: OrderedDict[str, None] = OrderedDict()
+        self._left_after = left_after
+        """Seconds that a task of a tool probably has left after so many; None if nobody knows."""
         self._polled: OrderedDict[str, float] = OrderedDict()
         self._under_way = 0
-
-    def learn(self, task: Task) -> None:
-        """Remember how long a task took that has completed. Once for each, however often it is seen."""
-        if task.phase is not Phase.COMPLETED or task.finished_at is None or task.id in self._learnt:
-            return
-        _remember(self._learnt, task.id, None)
-        took = (task.finished_at - task.created_at).total_seconds()
-        self._durations.setdefault(task.tool.name, deque(maxlen=REMEMBERED)).append(max(took, 0.0))
-
-    def expected(self, tool: str) -> float | None:
-        """Seconds that a task of this tool takes, by what is known."""
-        durations = self._durations.get(tool)
-        return median(durations) if durations else None
 
     def interval(self, task: Task) -> float:
         """Seconds after which to ask for a task again."""
@@ -70,7 +50,7 @@ class Pace:
             asked = max((now - task.updated_at).total_seconds(), 0.0)
             return min(max(asked / PARTS, SHORTEST), LONGEST_FOR_ANSWERS)
         passed = max((now - task.created_at).total_seconds(), 0.0)
-        left = max(_until(task.due_at, now), (self.expected(task.tool.name) or 0.0) - passed)
+        left = max(_until(task.due_at, now), self._left_after(task.tool.name, passed) or 0.0)
         return min(max(left / PARTS, passed / (2 * PARTS), SHORTEST), LONGEST)
 
     def interval_ms(self, task: Task) -> int:
@@ -93,7 +73,10 @@ class Pace:
                 None,
                 SHORTEST,
             )
-        _remember(self._polled, poll, now)
+        self._polled[poll] = now
+        self._polled.move_to_end(poll)
+        if len(self._polled) > MOST_POLLERS:
+            self._polled.popitem(last=False)
         self._under_way += 1
         try:
             yield
@@ -103,10 +86,3 @@ class Pace:
 
 def _until(moment: datetime | None, now: datetime) -> float:
     return 0.0 if moment is None else (moment - now).total_seconds()
-
-
-def _remember(entries: OrderedDict[str, T], key: str, value: T) -> None:
-    entries[key] = value
-    entries.move_to_end(key)
-    if len(entries) > MOST_POLLERS:
-        entries.popitem(last=False)

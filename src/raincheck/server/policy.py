@@ -8,11 +8,12 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
-from raincheck.engine.tool_checks import check_seconds
+from raincheck.engine.tool_checks import LONGEST_TIMEOUT, check_seconds
 from raincheck.engine.tools import ToolSettings
 from raincheck.errors import ConfigurationError, InvalidValue
+from raincheck.server import joining
 
-TaskUse: TypeAlias = Literal["required", "optional", "forbidden"]
+Mode: TypeAlias = Literal["auto", "required", "forbidden"]
 
 IdempotencyKey: TypeAlias = str | Callable[[Mapping[str, Json]], str | None]
 """The name of an argument, or a function of all arguments; None where a call has no key."""
@@ -29,8 +30,9 @@ LONGEST_INLINE = 45.0
 class ServedSettings(ToolSettings, total=False):
     """What can be said of a tool that is served. `TaskPolicy` and `TaskTool` have the defaults and the meanings."""
 
-    task: TaskUse
-    inline_for: float
+    mode: Mode
+    inline_for: float | None
+    expected: float | None
     idempotency: IdempotencyKey | None
     meanwhile: str | None
 
@@ -39,11 +41,15 @@ class ServedSettings(ToolSettings, total=False):
 class TaskPolicy:
     """How the calls of one tool become tasks. Whatever it says, each of them runs as one, and survives a crash."""
 
-    task: TaskUse = "optional"
-    """`"required"`: only for callers that can take a task. `"optional"`: the others wait for the result.
-    `"forbidden"`: everybody waits for the result."""
-    inline_for: float = 0.0
-    """Seconds in which a call that ends is answered with its result, and its caller never sees a task."""
+    mode: Mode = "auto"
+    """`"auto"`: a call becomes a task where that is worth it, by how long calls of this tool take, and every caller is
+    served: one that can't take a task waits, and is told how to go on. `"required"`: only for callers that can take a
+    task. `"forbidden"`: everybody waits for the result."""
+    inline_for: float | None = None
+    """Seconds in which a call that ends is answered with its result, and its caller never sees a task. None: what suits
+    the durations that were measured."""
+    expected: float | None = None
+    """Seconds that a call takes, for as long as there are no measurements."""
     idempotency: IdempotencyKey | None = None
     """What makes two calls of one owner the same: a repeated one gets the first one's task."""
 
@@ -53,13 +59,21 @@ class TaskPolicy:
     def __post_init__(self) -> None:
         if self.meanwhile is not None and (not isinstance(self.meanwhile, str) or not self.meanwhile.strip()):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
             raise ConfigurationError(f"meanwhile is a sentence for a model to read, not {self.meanwhile!r}")
-        if self.task not in get_args(TaskUse):
-            raise ConfigurationError(f'task is "required", "optional" or "forbidden", not {self.task!r}')
-        check_seconds("inline_for", self.inline_for, least=0, most=LONGEST_INLINE)
+        if self.mode not in get_args(Mode):
+            raise ConfigurationError(f'mode is "auto", "required" or "forbidden", not {self.mode!r}')
+        if self.inline_for is not None:
+            check_seconds("inline_for", self.inline_for, least=0, most=LONGEST_INLINE)
+        if self.expected is not None:
+            check_seconds("expected", self.expected, least=0, most=LONGEST_TIMEOUT)
         if self.idempotency is not None and not isinstance(self.idempotency, str) and not callable(self.idempotency):
             raise ConfigurationError(
                 f"idempotency is the name of an argument or a function of the arguments, not {self.idempotency!r}"
             )
+
+    @property
+    def task_support(self) -> str:
+        """The word of 2025-11-25 for the mode."""
+        return "optional" if self.mode == "auto" else self.mode
 
     def key_of(
         self, tool: str, arguments: Mapping[str, Json], meta: Mapping[str, Any] | None, owner: Owner
@@ -72,7 +86,7 @@ class TaskPolicy:
             InvalidValue: there should be one, and it is no text.
         """
         if meta is not None and KEY_IN_META in meta:
-            return _text(meta[KEY_IN_META], f"`_meta[{KEY_IN_META!r}]`")
+            return joining.theirs(_text(meta[KEY_IN_META], f"`_meta[{KEY_IN_META!r}]`"))
         if self.idempotency is None or not owner.may_list:
             return None
         if callable(self.idempotency):

@@ -8,11 +8,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar, cast
 
+from mcp.shared.exceptions import MCPError
 from starlette.requests import Request
 
 from raincheck.clock import Clock
 from raincheck.server.sdk import AnyContext, connection_of
 from raincheck.server.shielding import see_through
+from raincheck.wire import codes
 
 T = TypeVar("T")
 
@@ -23,8 +25,11 @@ MAY_RETURN = 60.0
 """Seconds in which a caller whose connection broke may come back for what it missed, where that is kept for it."""
 
 
-class CallerGone(Exception):
+class CallerGone(MCPError):
     """Nobody waits for the answer any more, nor can anybody come back for it."""
+
+    def __init__(self) -> None:
+        super().__init__(codes.CANCELLED, "nobody waits for this any more")
 
 
 async def is_gone(ctx: AnyContext) -> bool:

@@ -1,4 +1,4 @@
-"""What a server that starts reads of the tasks that are there: how long they took, and which of them it can't run."""
+"""What a server that starts tells of the tasks that are there and that it can't run."""
 
 import logging
 from collections import Counter
@@ -7,19 +7,10 @@ from datetime import datetime
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.engine import Toolbox
-from raincheck.server.pace import Pace
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 
 logger = logging.getLogger(__name__)
-
-
-async def recall_durations(store: Store, namespace: str, pace: Pace, now: datetime) -> None:
-    """Learn from the latest tasks how long theirs take."""
-    query = TaskQuery(Scope.within(namespace), phases=frozenset({Phase.COMPLETED}))
-    page = await store.list_tasks(query, now=now, limit=PAGE_LIMIT)
-    for task in reversed(page.tasks):
-        pace.learn(task)
 
 
 async def tell_of_missing_tools(store: Store, namespace: str, toolbox: Toolbox, now: datetime) -> None:

@@ -1,5 +1,6 @@
 """What a request says of itself: what its caller can take, and which task it is about."""
 
+from enum import StrEnum
 from typing import Any
 
 from mcp.server.context import HandlerResult
@@ -10,12 +11,44 @@ from starlette.requests import HTTPConnection
 
 from raincheck.errors import TaskNotFound
 from raincheck.server.refusals import invalid_params, json_kind, missing_capability
-from raincheck.server.sdk import AnyContext, Handler
+from raincheck.server.sdk import AnyContext, Handler, connection_of
 from raincheck.wire import codes, g1
 from raincheck.wire.g2 import EXTENSION
 
 LONGEST_ID = 200
 """Characters. Ours have far fewer."""
+
+USES_TASKS = "raincheck/uses-tasks"
+"""Where a connection keeps that its caller has used tasks."""
+
+
+class Tier(StrEnum):
+    """How a caller is served."""
+
+    G1 = "2025-11-25"
+    G2 = "2026-07-28"
+    PLAIN = "plain"
+    """It can't use tasks."""
+
+
+def tier_of(ctx: AnyContext) -> Tier:
+    """The tier of whoever makes a request.
+
+    Callers of 2025-11-25 need not say that they can use tasks. One that declares tasks of its own can, and so can one
+    that has used them on this connection.
+    """
+    if is_modern(ctx):
+        return Tier.G2 if knows_tasks(ctx) else Tier.PLAIN
+    declared = ctx.session.client_capabilities
+    has_tasks = declared is not None and declared.tasks is not None
+    uses_tasks = has_tasks or USES_TASKS in connection_of(ctx).state
+    return Tier.G1 if speaks_g1(ctx) and uses_tasks else Tier.PLAIN
+
+
+def remember_use(ctx: AnyContext) -> None:
+    """Remember, for as long as its connection lasts, that a caller of 2025-11-25 uses tasks."""
+    if asks_for_task(ctx) or (speaks_g1(ctx) and ctx.method.startswith("tasks/")):
+        connection_of(ctx).state[USES_TASKS] = True
 
 
 def is_modern(ctx: AnyContext) -> bool:

@@ -4,29 +4,27 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from os import PathLike
-from typing import Any, cast
+from typing import Any
 
-from raincheck.clock import Clock
-from raincheck.core.content import View
 from raincheck.core.owner import Owner
-from raincheck.engine import Engine, Settings, Toolbox
+from raincheck.core.records import Task
+from raincheck.engine import Engine, Toolbox
 from raincheck.engine.tool_checks import check_kind
 from raincheck.errors import ConfigurationError
 from raincheck.opening import open_store
 from raincheck.server import audit
+from raincheck.server.choosing import Known
 from raincheck.server.cursors import KEY_NAME as CURSORS
+from raincheck.server.options import Options
 from raincheck.server.owners import KEY_NAME as OWNERS
-from raincheck.server.owners import Anonymous, OwnerFunction, owner_of
+from raincheck.server.owners import owner_of
 from raincheck.server.pace import Pace
-from raincheck.server.recalling import recall_durations, tell_of_missing_tools
-from raincheck.server.refusals import reading, telling
-from raincheck.server.results import call_result
+from raincheck.server.recalling import tell_of_missing_tools
+from raincheck.server.refusals import telling
 from raincheck.server.sdk import AnyContext
 from raincheck.server.shielding import see_through
-from raincheck.wire import g2
+from raincheck.wire.plain import Telling
 
 logger = logging.getLogger(__name__)
 
@@ -39,28 +37,18 @@ GIVING_UP = 1.0
 NOT_RUNNING = "the tasks of this server do not run: they start when the server does, with its lifespan"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How tasks are kept and run."""
-
-    store: str | PathLike[str] | None
-    namespace: str
-    settings: Settings
-    clock: Clock
-    works: bool
-    owner: OwnerFunction | None
-    anonymous: Anonymous
-
-
 class Running:
     """What serves tasks, from the first connection that needs it to the last.
 
     Some transports enter a server's lifespan once, some for each connection. Either way there is one engine.
     """
 
-    def __init__(self, options: Options, toolbox: Toolbox) -> None:
+    def __init__(self, options: Options, toolbox: Toolbox, expected: Callable[[str], float | None]) -> None:
         self.options = options
-        self.pace = Pace(options.clock)
+        self.pace = Pace(options.clock, lambda tool, passed: self.known(tool).left_after(passed))
+        self.telling = None if options.plain_wait is None else Telling(options.plain_tools, options.plain_wait)
+        """How callers without tasks are told of one; None if they wait for the result, however long it takes."""
+        self._expected = expected
         self._toolbox = toolbox
         self._engine: Engine | None = None
         self._stopping: Engine | None = None
@@ -83,6 +71,15 @@ class Running:
             raise ConfigurationError(NOT_RUNNING)
         return self._engine
 
+    def known(self, tool: str) -> Known:
+        """What is known of how long the calls of a tool take."""
+        return Known.of(self.engine.durations.of(tool), self._expected(tool))
+
+    def left_of(self, task: Task) -> float | None:
+        """Seconds that a task usually has left; None if nobody knows."""
+        passed = (self.options.clock.now() - task.created_at).total_seconds()
+        return self.known(task.tool.name).left_after(passed)
+
     async def owner_of(self, ctx: AnyContext) -> Owner:
         """Whose request it is.
 
@@ -97,34 +94,6 @@ class Running:
                 check_kind("what the server's `owner` function returns", theirs, Owner)
                 return theirs
             return owner_of(ctx, self._secrets[OWNERS], by_session=self.options.anonymous == "session")
-
-    def shown(self, view: View) -> int:
-        """The view is about to be shown to its owner. Returns after how many milliseconds to ask again."""
-        task = view.task
-        self.pace.learn(task)
-        if task.is_terminal:
-            audit.note("retrieved", task.owner, task_id=task.id, tool=task.tool.name)
-        return self.pace.interval_ms(task)
-
-    def translate(self, view: View, tell: Callable[..., object] = g2.detailed) -> dict[str, Any]:
-        """The task as its owner is about to be shown it, in the words of `tell`.
-
-        Raises:
-            MCPError: what is kept of it can't be read, which is not its owner's fault.
-        """
-        poll_ms = self.shown(view)
-        with reading(view):
-            return cast("dict[str, Any]", tell(view, poll_ms=poll_ms))
-
-    def answer(self, view: View) -> dict[str, Any]:
-        """The result of a task that has ended, as the call itself would have had it.
-
-        Raises:
-            MCPError: it has none.
-        """
-        self.shown(view)
-        with reading(view):
-            return call_result(view)
 
     def hold(self, job: "asyncio.Future[Any]") -> None:
         """Have something done before the engine stops, though whoever wanted it has left."""
@@ -177,7 +146,6 @@ class Running:
             store = await stack.enter_async_context(open_store(options.store))
             self._secrets = {name: await store.secret(name) for name in (OWNERS, CURSORS)}
             now = options.clock.now()
-            await recall_durations(store, options.namespace, self.pace, now)
             await tell_of_missing_tools(store, options.namespace, self._toolbox, now)
             logger.info("the tasks of %r are kept in %s", options.namespace, store)
             engine = Engine(
@@ -188,6 +156,8 @@ class Running:
                 clock=options.clock,
                 works=options.works,
             )
+            # Before anybody calls: what is known decides what calls become.
+            await engine.durations.refresh()
             self._engine = await stack.enter_async_context(engine)
             self._stack = stack.pop_all()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from mcp.server.connection import Connection
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension, RequestHandler, compose_tool_call_handler
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
@@ -17,6 +17,7 @@ from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import SubscriptionBus
 from mcp.shared.dispatcher import Outbound
+from pydantic import BaseModel
 
 from raincheck.core.owner import Owner
 from raincheck.errors import ConfigurationError
@@ -125,3 +126,10 @@ def is_theirs(connection: Connection, owner: Owner) -> bool:
     Of its own stream nobody knows who reads it.
     """
     return connection.state.setdefault(OWNER, owner.key) == owner.key
+
+
+def fields_of(result: HandlerResult) -> dict[str, Any]:
+    """A result as it goes out, whichever way somebody on the way put it."""
+    if isinstance(result, BaseModel):
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {} if result is None else result

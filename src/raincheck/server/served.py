@@ -18,7 +18,7 @@ from raincheck.engine.tools import TaskTool, make_tool
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.server.enabled import Enabled, handler_body
 from raincheck.server.functions import ServedFunction
-from raincheck.server.policy import ServedSettings, TaskPolicy
+from raincheck.server.policy import Mode, ServedSettings, TaskPolicy
 from raincheck.server.results import value_of
 from raincheck.server.sdk import Handler, tool_of
 from raincheck.server.workplace import Workplace
@@ -40,6 +40,12 @@ class ServedTool:
     @property
     def name(self) -> str:
         return self.task_tool.name
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether its author says that to call it twice is no more than to call it once."""
+        annotations = None if self.sdk is None else self.sdk.annotations
+        return annotations is not None and annotations.idempotent_hint is True
 
 
 class ServedTools:
@@ -86,6 +92,15 @@ class ServedTools:
             settings = cast("ServedSettings", {"retry_on": (), **settings})
         body = handler_body(name, self.handler, self._workplace)
         return self._keep(name, body, current, settings, is_new=known is None)
+
+    def expected(self, name: str) -> float | None:
+        """How many seconds the author expects a call to take."""
+        known = self._by_name.get(name)
+        return None if known is None else known.policy.expected
+
+    def has_any(self, mode: Mode) -> bool:
+        """Whether there is a tool of that mode."""
+        return any(tool.policy.mode == mode for tool in self._by_name.values())
 
     def has(self, name: str) -> bool:
         """Whether the server has a tool of this name, as far as it can tell."""

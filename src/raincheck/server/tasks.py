@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from os import PathLike
-from typing import Any, ClassVar, TypeVar, Unpack, get_args, overload
+from typing import Any, ClassVar, TypeVar, Unpack, overload
 
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
@@ -13,27 +13,30 @@ from mcp_types import ToolAnnotations
 
 from raincheck.clock import Clock, SystemClock
 from raincheck.core.limits import Quota
-from raincheck.core.text import check_name
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.shutdown import signals
-from raincheck.engine.tool_checks import check_kind
-from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.opening import check_store_name
+from raincheck.errors import ConfigurationError
 from raincheck.server.attaching import attach
+from raincheck.server.explaining import Explanation, explain_all
 from raincheck.server.functions import ServedFunction, name_of, request_parameter
+from raincheck.server.options import PLAIN_WAIT, Options
 from raincheck.server.own_calls import caller_of
 from raincheck.server.owners import Anonymous, OwnerFunction
 from raincheck.server.policy import ServedSettings
-from raincheck.server.running import Options, Running
+from raincheck.server.running import Running
 from raincheck.server.sdk import AnyServer, lowlevel_of
 from raincheck.server.served import ServedTools, check_settings
 from raincheck.server.unix import UnixListener, serve_until_signal
 from raincheck.server.workplace import Workplace
+from raincheck.wire.plain_tools import PlainTools
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 UNNAMED = "mcp-server"
 """What the SDK calls a server that was given no name."""
+
+ATTACHED = "raincheck_tasks"
+"""Where a server keeps its tasks."""
 
 
 class Tasks:
@@ -49,7 +52,8 @@ class Tasks:
     `open_store`); `namespace` keeps servers on one store apart, and is the server's name unless another is given;
     with `works=False` this process takes tasks and answers for them, and leaves the running to others. `owner` is for
     servers with an authentication of their own: it says whose a request is. A caller over HTTP that nobody knows gets
-    at a task by its id; with `anonymous="session"`, only in the session in which it began.
+    at a task by its id; with `anonymous="session"`, only in the session in which it began. A caller without tasks waits
+    for at most `plain_wait` seconds, and then goes on by calling `plain_tools`; with None, it waits for the result.
 
     Raises:
         ConfigurationError: tasks can't be attached to this server like that.
@@ -71,44 +75,40 @@ class Tasks:
         works: bool = True,
         owner: OwnerFunction | None = None,
         anonymous: Anonymous = "id",
+        plain_wait: float | None = PLAIN_WAIT,
+        plain_tools: PlainTools | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._lowlevel = lowlevel = lowlevel_of(server)
-        check_store_name(store)
-        check_kind("works", works, bool)
-        settings = self.DEFAULTS if settings is None else settings
-        check_kind("settings", settings, Settings)
-        if owner is not None and not callable(owner):
-            raise ConfigurationError(f"owner is a function that says whose a request is, not {owner!r}")
-        if anonymous not in get_args(Anonymous):
-            raise ConfigurationError(f'anonymous is "id" or "session", not {anonymous!r}')
-        if namespace is not None:
-            check_kind("namespace", namespace, str)
         if namespace is None and lowlevel.name == UNNAMED:
             raise ConfigurationError(
                 "tasks are kept under their server's name, so that others on the same store don't run them: "
                 'name the server, as in MCPServer("reports"), or give a namespace'
             )
-        namespace = lowlevel.name if namespace is None else namespace
-        try:
-            check_name(namespace, what="a namespace")
-        except InvalidValue as error:
-            raise ConfigurationError(str(error)) from error
-        self._server = server if isinstance(server, MCPServer) else None
-        self._workplace = Workplace(self._server)
-        self._toolbox = Toolbox()
-        self._tools = ServedTools(lowlevel, self._toolbox, self._workplace)
         options = Options(
             store=store,
-            namespace=namespace,
-            settings=settings,
+            namespace=lowlevel.name if namespace is None else namespace,
+            settings=self.DEFAULTS if settings is None else settings,
             clock=clock or SystemClock(),
             works=works,
             owner=owner,
             anonymous=anonymous,
+            plain_wait=plain_wait,
+            plain_tools=PlainTools() if plain_tools is None else plain_tools,
         )
-        self._running = Running(options, self._toolbox)
+        self._server = server if isinstance(server, MCPServer) else None
+        self._workplace = Workplace(self._server)
+        self._toolbox = Toolbox()
+        self._tools = ServedTools(lowlevel, self._toolbox, self._workplace)
+        self._running = Running(options, self._toolbox, self._tools.expected)
         attach(lowlevel, self._running, self._tools, self._workplace)
+        # On the server itself: in a table of ours, the two would hold each other for good.
+        vars(lowlevel)[ATTACHED] = self
+
+    @staticmethod
+    def of(server: AnyServer) -> "Tasks | None":
+        """The tasks that are attached to a server, if there are any."""
+        return vars(lowlevel_of(server)).get(ATTACHED)
 
     @property
     def engine(self) -> Engine:
@@ -118,6 +118,10 @@ class Tasks:
             ConfigurationError: the server does not run.
         """
         return self._running.engine
+
+    async def explain(self, store: str | PathLike[str] | None = None) -> Explanation:
+        """What callers of each tool get now, and why: by what the server knows if it runs, else by its store."""
+        return await explain_all(self._server, self._tools, self._running, store)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Engine]:

@@ -1,60 +1,61 @@
 """`tools/call` for tools whose calls become tasks: a task is made first, and then the caller gets what it can take.
 
-Every call runs as a durable task. A caller that declared the extension gets the task, or at once its result if that
-comes within the tool's `inline_for`. Any other waits for the result. What such a call asks meanwhile is asked in
-rounds: the answer is that input is required, with the task's id as the state that the caller brings back.
+Every call runs as a durable task. A caller that declared the extension gets the task, or its result if that comes soon
+enough. One that asked for a task gets it. Any other waits for the result, for a while, and is told how to go on.
 """
 
-import logging
-from collections.abc import Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 from mcp.server.context import HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolRequestParams, InputRequiredResult
 
-from raincheck.core.content import View
+from raincheck.core.content import InputKind, View
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
-from raincheck.engine.timing import first_of
-from raincheck.errors import RaincheckError
-from raincheck.server.asking import Asking
-from raincheck.server.callers import describe_caller
+from raincheck.server import joining
+from raincheck.server.callers import declared_capabilities, describe_caller
+from raincheck.server.choosing import choose_inline, choose_plain
 from raincheck.server.g1_middleware import check_may_hand_out, hand_out
 from raincheck.server.leaving import Leaving
+from raincheck.server.plain_calls import PlainCalls
 from raincheck.server.refusals import invalid_params, missing_capability, refusing
-from raincheck.server.requests import asks_for_task, is_modern, knows_tasks, speaks_g1
+from raincheck.server.requests import Tier, asks_for_task, is_modern, knows_tasks, speaks_g1, tier_of
 from raincheck.server.results import as_json, describe_failure, text_of
 from raincheck.server.rounds import resolve
 from raincheck.server.running import UNSEEN_FOR, Running
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk import AnyContext, tool_of
 from raincheck.server.served import ServedTool, ServedTools
+from raincheck.server.showing import Showing
 from raincheck.server.strangers import Strangers
 from raincheck.server.waiting import Waiting, is_next_round
-from raincheck.server.watching import Watching
 from raincheck.server.workplace import Workplace
 from raincheck.wire import codes, g1, g2
-
-logger = logging.getLogger(__name__)
 
 
 class ToolCalls:
     """Serves the calls of tools."""
 
-    def __init__(
-        self, running: Running, tools: ServedTools, workplace: Workplace, watching: Watching, asking: Asking
-    ) -> None:
+    def __init__(self, running: Running, tools: ServedTools, workplace: Workplace, waiting: Waiting) -> None:
         self._running = running
         self._tools = tools
         self._workplace = workplace
+        self._waiting = waiting
+        self._showing = Showing(running)
+        self._plain = None if running.telling is None else PlainCalls(running, running.telling, waiting)
         self._leaving = Leaving(running)
-        self._waiting = Waiting(running, watching, asking, self._leaving)
         self._strangers = Strangers(running.options.clock, running.options.settings.quota)
 
     async def __call__(self, ctx: AnyContext, params: CallToolRequestParams) -> HandlerResult:
+        is_theirs = tool_of(self._workplace.server, params.name) is not None
+        if self._plain is not None and self._plain.has(params.name) and not is_theirs:
+            if asks_for_task(ctx):
+                raise _not_as_a_task(params.name)
+            return await self._plain(ctx, params, await self._running.owner_of(ctx))
         tool = self._tools.find(params.name)
         if tool is None:
             if asks_for_task(ctx):
@@ -65,33 +66,42 @@ class ToolCalls:
         with refusing(ctx, owner):
             answer = await self._serve(ctx, tool, params, owner)
         # Not a refusal, whatever it is: what came of the task.
-        return self._running.answer(answer) if isinstance(answer, View) else answer
+        return await self._showing.answer(answer) if isinstance(answer, View) else answer
 
     async def _serve(
         self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams, owner: Owner
     ) -> HandlerResult | View:
         """What to answer, or the task if it has ended."""
         if is_next_round(ctx, params):
-            return await self._waiting.go_on(ctx, tool, params, owner)
-        self._check_tier(ctx, tool)
-        refused = await self._prepare(ctx, tool, params)
-        if refused is not None:
-            return refused
-        sees_it = _takes_tasks(ctx) and tool.policy.task != "forbidden"
-        task = await self._create(ctx, tool, params, owner, sees_it=sees_it)
-        if not sees_it:
-            return await self._waiting.wait(ctx, task)
+            task = await self._waiting.answered(params, owner, tool.name)
+        else:
+            self._check_tier(ctx, tool)
+            refused = await self._prepare(ctx, tool, params)
+            if refused is not None:
+                return refused
+            task = await self._create(ctx, tool, params, owner)
         if asks_for_task(ctx):
             return self._hand_out_as_asked(task, tool)
         with self._leaving.while_wanted(task):
-            return await self._hand_out(task, tool)
+            if knows_tasks(ctx) and tool.policy.mode != "forbidden":
+                return await self._hand_out(ctx, task, tool)
+            return await self._waiting.wait(ctx, task, self._plain_wait(ctx, tool))
+
+    def _plain_wait(self, ctx: AnyContext, tool: ServedTool) -> float | None:
+        """Seconds after which a caller without tasks is told how to go on; None if it waits for the result.
+
+        One that could have asked for a task, and did not, waits: it was not told what else to expect.
+        """
+        if self._running.telling is None or tool.policy.mode == "forbidden" or tier_of(ctx) is not Tier.PLAIN:
+            return None
+        return choose_plain(tool.policy, self._running.known(tool.name), self._running.telling.wait).seconds
 
     def _check_tier(self, ctx: AnyContext, tool: ServedTool) -> None:
         if asks_for_task(ctx):
-            if tool.policy.task == "forbidden":
+            if tool.policy.mode == "forbidden":
                 raise _not_as_a_task(tool.name)
             check_may_hand_out()
-        if tool.policy.task != "required" or _takes_tasks(ctx):
+        if tool.policy.mode != "required" or _takes_tasks(ctx):
             return
         if is_modern(ctx):
             raise missing_capability()
@@ -104,8 +114,8 @@ class ToolCalls:
             return None
         try:
             values = tool.sdk.fn_metadata.validate_arguments(params.arguments or {})
-            # Before 2026 there are no rounds: whatever has to be asked is asked by the task.
-            if not tool.sdk.resolved_params or not is_modern(ctx):
+            # Before 2026 there are no rounds, and some callers can't be asked: then the task asks.
+            if not tool.sdk.resolved_params or not is_modern(ctx) or self._is_asked_in_words(ctx, tool):
                 return None
             found = await resolve(tool.sdk, values, self._workplace.context_of(ctx, params))
         except MCPError:
@@ -118,26 +128,36 @@ class ToolCalls:
             return failure
         return found if isinstance(found, InputRequiredResult) else None
 
-    async def _create(
-        self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams, owner: Owner, *, sees_it: bool
-    ) -> Task:
+    def _is_asked_in_words(self, ctx: AnyContext, tool: ServedTool) -> bool:
+        goes_on = self._plain_wait(ctx, tool) is not None
+        return goes_on and InputKind.ELICITATION not in declared_capabilities(ctx.session.client_capabilities)
+
+    async def _create(self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams, owner: Owner) -> Task:
         arguments = cast("Mapping[str, Json]", params.arguments or {})
         key = tool.policy.key_of(tool.name, arguments, cast("Mapping[str, Any] | None", ctx.meta), owner)
-        # What was answered before the task: its body finds it again by playing the last round once more.
-        dumped = params.model_dump(
-            by_alias=True, mode="json", exclude_none=True, include={"input_responses", "request_state"}
-        )
+        if key is None and tool.is_idempotent and owner.may_list:
+            key = joining.key_of(tool.name, arguments)
+        is_plain = not _takes_tasks(ctx) or tool.policy.mode == "forbidden"
+        goes_on = is_plain and self._plain_wait(ctx, tool) is not None
         self._strangers.admit(owner)
-        creating = self._running.engine.submit(
+        submit = partial(
+            self._running.engine.submit,
             tool.name,
             arguments,
             owner=owner,
-            caller=describe_caller(ctx, cast("Json", dumped)),
+            caller=describe_caller(ctx, _answers_in(params), in_words=goes_on),
             idempotency_key=key,
             ttl=_ttl_of(ctx, params),
-            timeout=None if sees_it else UNSEEN_FOR,
+            timeout=UNSEEN_FOR if is_plain and not goes_on else None,
         )
-        return await self._leaving.create(creating)
+        return await self._leaving.create(self._submit(submit))
+
+    async def _submit(self, submit: Callable[[], Awaitable[Task]]) -> Task:
+        task = await submit()
+        if joining.is_of_no_use(task, self._running.options.clock.now()):
+            await self._running.engine.release_key(task)
+            task = await submit()
+        return task
 
     def _hand_out_as_asked(self, task: Task, tool: ServedTool) -> HandlerResult:
         """The task, to a caller of 2025-11-25 that asked for one. It is never answered otherwise."""
@@ -146,32 +166,27 @@ class ToolCalls:
         answer = g1.create_result(task, poll_ms=poll_ms, now=now, meanwhile=meanwhile)
         return hand_out(task, cast("dict[str, Any]", answer))
 
-    async def _hand_out(self, task: Task, tool: ServedTool) -> HandlerResult | View:
-        """The task, unless it ends within the tool's window."""
-        engine, clock = self._running.engine, self._running.options.clock
-        if tool.policy.inline_for:
-            last: View | None = None
-
-            async def see() -> None:
-                nonlocal last
-                try:
-                    async with aclosing(engine.follow(task.id, owner=task.owner)) as seen:
-                        async for last in seen:
-                            if last.inputs:
-                                return
-                except RaincheckError as error:
-                    logger.warning("task %s can't be followed, and is handed out: %s", task.shown_id, error)
-
-            await first_of(see(), clock.sleep(tool.policy.inline_for))
-            # Whatever became of it meanwhile, it exists: its caller gets it as it was seen last.
-            if last is not None and last.task.is_terminal:
-                return last
-            task = task if last is None else last.task
-        return cast("dict[str, Any]", g2.create_result(task, poll_ms=self._running.pace.interval_ms(task)))
+    async def _hand_out(self, ctx: AnyContext, task: Task, tool: ServedTool) -> HandlerResult | View:
+        """The task, unless it ends soon enough."""
+        choice = choose_inline(tool.policy, self._running.known(tool.name))
+        view = await self._waiting.see(ctx, task, choice.seconds) if choice.seconds else View(task, None, ())
+        if choice.seconds and view.task.is_terminal:
+            return view
+        return cast("dict[str, Any]", g2.create_result(view.task, poll_ms=self._running.pace.interval_ms(view.task)))
 
 
 def _takes_tasks(ctx: AnyContext) -> bool:
     return knows_tasks(ctx) or asks_for_task(ctx)
+
+
+def _answers_in(params: CallToolRequestParams) -> Json:
+    """What was answered before the task: its body finds it again by playing the last round once more."""
+    if params.input_responses is None and params.request_state is None:
+        return None
+    dumped = params.model_dump(
+        by_alias=True, mode="json", exclude_none=True, include={"input_responses", "request_state"}
+    )
+    return cast("Json", dumped)
 
 
 def _ttl_of(ctx: AnyContext, params: CallToolRequestParams) -> timedelta | None:

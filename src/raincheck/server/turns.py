@@ -10,6 +10,9 @@ from raincheck.core.records import TaskId
 from raincheck.server.presence import until_away
 from raincheck.server.sdk import AnyContext
 
+ASKED_FOR = 600.0
+"""Seconds in which somebody answers who is asked. After that, it is asked again."""
+
 Question: TypeAlias = tuple[TaskId, str]
 """A question, by its task and its key."""
 
@@ -19,6 +22,7 @@ class Turn:
 
     def __init__(self, ctx: AnyContext, before: "Turn | None", clock: Clock) -> None:
         self.before = before
+        self._clock = clock
         self.job = asyncio.current_task()
         self.is_free = asyncio.Event()
         """It is over, or who has it stays away."""
@@ -32,6 +36,12 @@ class Turn:
         self._looking.remove_done_callback(self._free)
         self._looking.cancel()
         self.is_free.clear()
+
+    def hold_for_now(self) -> None:
+        """Who has it is asked, and its request is answered: to be asked again in the next one would be too much."""
+        self.hold()
+        self._looking = asyncio.ensure_future(self._clock.sleep(ASKED_FOR))
+        self._looking.add_done_callback(self._free)
 
     def _free(self, _: "asyncio.Future[None]") -> None:
         self.is_free.set()
@@ -49,6 +59,11 @@ class Turns:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._turns: dict[Question, Turn] = {}
+
+    def is_taken(self, question: Question) -> bool:
+        """Whether somebody is being asked."""
+        turn = self._turns.get(question)
+        return turn is not None and not turn.is_free.is_set()
 
     @asynccontextmanager
     async def taken(self, ctx: AnyContext, question: Question) -> AsyncGenerator[Turn]:

@@ -15,13 +15,16 @@ class _Watch:
 
     def __init__(self, task: Task, engine: Engine) -> None:
         self.users = 0
-        self.view: View | None = None
+        # What of a task is not in its record has to be read.
+        is_whole = not (task.is_terminal or task.open_inputs)
+        self.view: View | None = View(task, None, ()) if is_whole else None
         self.changed = asyncio.Event()
         self.job = asyncio.ensure_future(self._follow(task, engine))
         self.job.add_done_callback(self._end)
 
     async def _follow(self, task: Task, engine: Engine) -> None:
-        async with aclosing(engine.follow(task.id, owner=task.owner)) as views:
+        known = task if self.view is not None else None
+        async with aclosing(engine.follow(task.id, owner=task.owner, known=known)) as views:
             async for view in views:
                 self.view = view
                 self._tell()

@@ -132,8 +132,11 @@ class Workplace:
 
     def first_round(self, task: TaskContext, name: str, arguments: Mapping[str, Json]) -> CallToolRequestParams:
         """The call as it was when its task began: with what was answered before."""
-        fields = {"name": name, "arguments": dict(arguments), **answers_of(task.caller)}
-        return CallToolRequestParams.model_validate(fields, by_name=False)
+        answers = answers_of(task.caller)
+        if not answers:
+            # As it was when it came in, where it was validated.
+            return CallToolRequestParams.model_construct(name=name, arguments=dict(arguments))
+        return CallToolRequestParams.model_validate({"name": name, "arguments": arguments, **answers}, by_name=False)
 
     def request_context(self, task: TaskContext, params: CallToolRequestParams) -> AnyContext:
         """For the handlers of a low-level server."""

@@ -28,13 +28,12 @@ from datetime import datetime
 from typing import Protocol
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.content import Artifact, Journal, View
-from raincheck.core.lifecycle import Phase
+from raincheck.core.durations import Sketch
 from raincheck.core.limits import Quota
-from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.core.records import Task, TaskId
 from raincheck.stores.feed import Feed
-from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
+from raincheck.stores.reads import Reads
+from raincheck.stores.requests import ClaimRequest, HeldAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,12 @@ class Capabilities:
     """What was committed is there when the store is opened again."""
     shared: bool
     """Several handles, in this process or others, may use the same data at the same time."""
+    takes_offers: bool = True
+    """A task can be begun in the transaction that creates it, for a creator who offers to run it."""
 
 
-class Store(Protocol):
-    """What keeps tasks. See the module's text for what holds for all methods."""
+class Store(Reads, Protocol):
+    """What keeps tasks, and reads them (`Reads`). See the module's text for what holds for all methods."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -76,7 +77,9 @@ class Store(Protocol):
         """
         ...
 
-    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
+    async def create(
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
+    ) -> Task:
         """Keep a new task with its first history entry, and return it.
 
         - Committed when it returns: the id may leave the process.
@@ -88,6 +91,13 @@ class Store(Protocol):
         - The quota is counted in the same transaction, so two racing creates can't both take the last place:
           the loser gets `QuotaExceeded`. A task that is returned by its key is not counted again.
         - An id that exists is `AlreadyRecorded`.
+        - With `claim`, whoever creates the task offers to run it at once. Its attempt is begun in the same transaction,
+          just as `claim` would begin it, if the task is queued, the request can run it, and nothing else waits
+          that the request could run: nothing queued, and nothing due at or before `now`. So nobody is overtaken.
+          Otherwise it is created as without an offer. The task is returned as it is then: running or not.
+        - A task that is returned by its key is as it was: it is never begun, whoever offers.
+        - A store may decline all offers (`capabilities.takes_offers` is false) and leave the task in the queue. One
+          whose dispatcher is elsewhere does that.
         """
         ...
 
@@ -123,15 +133,17 @@ class Store(Protocol):
         They are taken by higher priority, then by turn (`core.turn`: owners take turns, so that one who has
         thousands queued does not hold up another), then by who was created first, then by id. Two claims never get
         the same task: one that comes second finds fewer, or none, without an error.
-        It also remembers up to which turn it served each line. Nothing else does that, and nothing takes it back.
+        It also remembers up to which turn it served each line. Nothing else does that but a `create` that begins its
+        task, and nothing takes it back.
         """
         ...
 
-    async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-        """The moment from which a claim for these tools may find something; None if there is nothing to wait for.
+    async def release_key(self, task_id: TaskId, key: str) -> None:
+        """Free a task's idempotency key for another task, if it still has that key.
 
-        It is `ANY_TIME` if a task is queued, else the moment when the first parked one is due. Only reads, so that a
-        worker with nothing to do need not write. What is created or answered meanwhile is told by a feed.
+        - Otherwise nothing happens: it has another key or none, or is gone.
+        - Nothing else about the task changes: not its version, not `updated_at`, not its history, and no feed hears of
+          it. A change that was decided before still holds, and does not bring the key back.
         """
         ...
 
@@ -141,14 +153,6 @@ class Store(Protocol):
         - Held is a running task with the given fence. A lease that has run out but that nobody took away is extended.
         - Nothing else about the task changes: not its version, not `updated_at`, and no feed hears of it.
         - A stale holder changes nothing; it learns of it by the id's being in the answer.
-        """
-        ...
-
-    async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        """Tasks, of any namespace, whose lease or deadline is at or before `now`: somebody should take them back.
-
-        Up to `limit`, which is brought within 1 and `PAGE_LIMIT`, the longest overdue first. Only reads: the caller
-        decides and commits, and may lose to the holder who extends or finishes after all.
         """
         ...
 
@@ -162,49 +166,6 @@ class Store(Protocol):
         """
         ...
 
-    async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
-        """The task, or `TaskNotFound`. Costs the same whatever else is stored."""
-        ...
-
-    async def view(self, task_id: TaskId, scope: Scope, *, now: datetime) -> View:
-        """What answers a poll, as of one moment, or `TaskNotFound`."""
-        ...
-
-    async def journal(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Journal:
-        """What an attempt begins with, as of one moment, or `TaskNotFound`.
-
-        Steps and questions come in the order of their recording, artifacts by name.
-        """
-        ...
-
-    async def artifact(self, task_id: TaskId, name: str, scope: Scope, *, now: datetime) -> Artifact | None:
-        """An artifact by its name; None if there is none of that name. `TaskNotFound` as everywhere."""
-        ...
-
-    async def history(
-        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = PAGE_LIMIT
-    ) -> tuple[HistoryEntry, ...]:
-        """Up to `limit` entries with a `seq` beyond `after`, oldest first, or `TaskNotFound`."""
-        ...
-
-    async def list_tasks(
-        self, query: TaskQuery, *, now: datetime, after: Position | None = None, limit: int = 100
-    ) -> Page:
-        """A page of tasks, newest first (by creation, then by id).
-
-        - Going on from `next` until it is None shows each task that existed throughout exactly once.
-        - `limit` is brought within 1 and `PAGE_LIMIT`.
-        - An owner who can't be told from others (`Scope.may_list` is false) gets an empty page.
-        """
-        ...
-
-    async def count_live(self, scope: Scope) -> Mapping[Phase, int]:
-        """How many tasks are in each live phase. Phases without tasks are left out.
-
-        An owner who can't be told from others gets no counts.
-        """
-        ...
-
     async def secret(self, name: str) -> bytes:
         """A key of 32 random bytes of this name, made when it is first asked for: to sign with, and to hash with.
 
@@ -212,6 +173,17 @@ class Store(Protocol):
         - One that exists is only read: nobody waits for a writer.
         - It is committed when it returns. It is in no error, log or history, and no feed hears of it.
         - A name that can't be kept is `InvalidValue`.
+        """
+        ...
+
+    async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> Mapping[str, Sketch]:
+        """Merge how long tasks took, by the name of their tool, with what is known, and return all that is known then.
+
+        - That is the whole namespace's, whoever measured it. Of several who bring news at once, nobody's are lost.
+        - Without news it only reads: nobody waits for a writer.
+        - No more than `core.durations.MOST_TOOLS` tools are kept for a namespace: further names are left out, quietly.
+        - Committed when it returns. No task changes, and no feed hears of it.
+        - A name that can't be kept is `InvalidValue`, and then nothing is kept.
         """
         ...
 

@@ -1,7 +1,7 @@
 """What a store is asked, and what it answers with. Whatever a store can't get wrong in its own way is decided here."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -10,6 +10,7 @@ from typing import Self
 from raincheck.core.change import Change
 from raincheck.core.commands import Claim, Command, Due
 from raincheck.core.decide import decide
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId, Tool
@@ -62,6 +63,15 @@ class ClaimRequest:
         """What begins attempts on the first of the tasks, which come in the order of the line."""
         queued = (task for task in tasks if task.phase is Phase.QUEUED and self.can_run(task))
         return _decide_each(islice(queued, self.limit), Claim(self.holder, self.lease_for), now)
+
+    def begin_new(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
+        """What begins an attempt on a task that is being created, if that overtakes none of the live ones."""
+        begun = self.begin([new], now)
+        return begun if begun and self.has_nothing_else(next_moment(live, self.namespace, self.tools), now) else []
+
+    def has_nothing_else(self, next_due: datetime | None, now: datetime) -> bool:
+        """Whether a claim would find nothing, where `next_due` is what the store says of these tools."""
+        return next_due is None or next_due > now
 
 
 def _decide_each(tasks: Iterable[Task], command: Command, now: datetime) -> list[Change]:
@@ -159,6 +169,17 @@ def check_secret_name(name: str) -> None:
         InvalidValue: it can't be kept exactly as it is.
     """
     check_name(name, what="a secret's name")
+
+
+def check_news(namespace: str, news: Mapping[str, Sketch]) -> None:
+    """Refuse durations that can't be kept.
+
+    Raises:
+        InvalidValue: the namespace, or the name of a tool, can't be kept exactly as it is.
+    """
+    check_name(namespace, what="a namespace")
+    for tool in news:
+        check_name(tool, what="a tool's name")
 
 
 def new_secret() -> bytes:

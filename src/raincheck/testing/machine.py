@@ -33,6 +33,7 @@ from raincheck.core.commands import (
     Signal,
     Yield,
 )
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner
@@ -42,7 +43,8 @@ from raincheck.core.retention import Retention
 from raincheck.core.retry import RetryPolicy
 from raincheck.stores.apply import answer, sweep
 from raincheck.stores.interface import Store
-from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE, TOOL, Scene
+from raincheck.stores.requests import ClaimRequest
+from raincheck.testing.scene import ALICE, BOB, EVERYTHING, LEASE, NAMESPACE, TOOL, Scene
 from raincheck.testing.side_by_side import SideBySide
 
 T = TypeVar("T")
@@ -52,6 +54,7 @@ BUSY = (Phase.QUEUED, Phase.RUNNING)
 MOST_BUSY = 2
 MOST_LIVE = 4
 OWNERS = st.sampled_from([ALICE, BOB])
+OFFER = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", LEASE, 1)
 RARELY = st.integers(0, 7).map(lambda number: number == 0)
 
 
@@ -62,13 +65,22 @@ class StoreMachine(SideBySide):
 
     @initialize(family=st.booleans())
     def begin_with_one_running(self, *, family: bool) -> None:
-        self.create(priority=0, bounded=False, waits=False, keyed=False)
+        self.create(priority=0, bounded=False, waits=False, keyed=False, offered=False)
         if family:
             self.spawn(completes=False)
 
     @precondition(lambda self: sum(task.phase in BUSY for task in self.live()) < MOST_BUSY)
-    @rule(priority=st.integers(0, 1), bounded=st.booleans(), waits=RARELY, keyed=RARELY, owner=OWNERS)
-    def create(self, *, priority: int, bounded: bool, waits: bool, keyed: bool, owner: Owner = ALICE) -> None:
+    @rule(
+        priority=st.integers(0, 1),
+        bounded=st.booleans(),
+        waits=RARELY,
+        keyed=RARELY,
+        offered=st.booleans(),
+        owner=OWNERS,
+    )
+    def create(
+        self, *, priority: int, bounded: bool, waits: bool, keyed: bool, offered: bool, owner: Owner = ALICE
+    ) -> None:
         now = self.clock.now()
         creation = self.scene.creation(
             owner=owner,
@@ -80,9 +92,11 @@ class StoreMachine(SideBySide):
             retry=RetryPolicy(attempts=3, jitter=0),
             retention=Retention(keep=timedelta(seconds=60)),
         )
-        outcome = self.both(lambda store: store.create(creation, quota=Quota(live=MOST_LIVE), now=now))
+        claim = OFFER if offered and self.store.capabilities.takes_offers else None
+        outcome = self.both(lambda store: store.create(creation, quota=Quota(live=MOST_LIVE), now=now, claim=claim))
         if isinstance(outcome, Task) and outcome.id not in self.ids:
             self.ids.append(outcome.id)
+            self.keep(outcome)
         self.claim(limit=MOST_BUSY)
 
     @precondition(lambda self: bool(self.hands) and len(self.live()) < MOST_LIVE)
@@ -117,6 +131,8 @@ class StoreMachine(SideBySide):
     def finish(self, data: st.DataObject) -> None:
         hand = data.draw(st.sampled_from(self.hands))
         self.commit_from(hand, Complete(hand.fence, encode(hand.fence)))
+        news = {hand.tool.name: Sketch().with_one(hand.fence)}
+        self.both(lambda store: store.learn(NAMESPACE, news))
 
     @precondition(lambda self: bool(self.hands))
     @rule(data=st.data(), seen=st.booleans(), sleeps=st.booleans(), retryable=st.booleans())
@@ -175,6 +191,12 @@ class StoreMachine(SideBySide):
         answers = {f"question {data.draw(st.integers(1, self.keys))}": encode("yes")}
         now = self.clock.now()
         self.both(lambda store: answer(store, task_id, EVERYTHING, answers, actor="alice", now=now))
+
+    @precondition(lambda self: bool(self.keyed()))
+    @rule(data=st.data(), right=st.booleans())
+    def release_key(self, data: st.DataObject, *, right: bool) -> None:
+        task_id = data.draw(st.sampled_from(self.keyed()))
+        self.both(lambda store: store.release_key(task_id, "key" if right else "another key"))
 
     @rule()
     def sweep(self) -> None:

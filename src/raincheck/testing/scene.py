@@ -60,8 +60,14 @@ class Scene:
     def creation(self, **fields: Any) -> Creation:  # noqa: ANN401 - likewise
         return create(self.new(**fields), self.clock.now(), Limits())
 
-    async def create(self, *, quota: Quota = Quota(), **fields: Any) -> Task:  # noqa: ANN401, B008 - frozen
-        return await self.store.create(self.creation(**fields), quota=quota, now=self.clock.now())
+    async def create(
+        self,
+        *,
+        quota: Quota = Quota(),  # noqa: B008 - frozen
+        claim: ClaimRequest | None = None,
+        **fields: Any,  # noqa: ANN401 - likewise
+    ) -> Task:
+        return await self.store.create(self.creation(**fields), quota=quota, now=self.clock.now(), claim=claim)
 
     async def claim(
         self, *, limit: int = 1, tools: frozenset[Tool] = frozenset({TOOL}), holder: str = "worker-1"

@@ -20,7 +20,7 @@ from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import HeldAttempt, TaskQuery
 from raincheck.testing.clock import FakeClock
 from raincheck.testing.invariants import check_invariants
-from raincheck.testing.scene import ALICE, BOB, EVERYTHING, Scene
+from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE, Scene
 
 T = TypeVar("T")
 
@@ -117,6 +117,10 @@ class SideBySide(RuleBasedStateMachine):
         tasks = (self.current(task_id) for task_id in self.ids)
         return [task for task in tasks if task is not None and not task.is_terminal]
 
+    def keyed(self) -> list[TaskId]:
+        tasks = (self.current(task_id) for task_id in self.ids[-3:])
+        return [task.id for task in tasks if task is not None and task.idempotency_key is not None]
+
     def keep(self, *tasks: Task) -> None:
         """Take tasks in hand.
 
@@ -138,6 +142,7 @@ class SideBySide(RuleBasedStateMachine):
         for task_id in self.ids:
             self.both(lambda store, task_id=task_id: store.journal(task_id, EVERYTHING, now=now))
             self.both(lambda store, task_id=task_id: store.history(task_id, EVERYTHING, now=now))
+        self.both(lambda store: store.learn(NAMESPACE, {}))
 
 
 async def _outcome(doing: Awaitable[T]) -> T | RaincheckError:

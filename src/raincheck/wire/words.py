@@ -1,6 +1,6 @@
 """Words that both generations have in common: moments, durations, and what is stored, as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from raincheck.core.content import View
@@ -30,3 +30,8 @@ def outcome_of(view: View) -> Json:
 def as_object(value: Json) -> Mapping[str, Json]:
     """The value, or nothing if it is no object."""
     return value if isinstance(value, Mapping) else {}
+
+
+def as_list(value: Json) -> Sequence[Json]:
+    """The value, or nothing if it is no array."""
+    return [] if isinstance(value, str) or not isinstance(value, Sequence) else value

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from older_files import write_older_file
 
 from raincheck.core.lifecycle import Phase
 from raincheck.errors import InvalidValue, StoreFull, StoreUnavailable
-from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connect import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
 from raincheck.stores.sqlite.queries import QUERIES
-from raincheck.stores.sqlite.rows import row_of_creation, row_of_entry
-from raincheck.testing import FakeClock, Scene, check_invariants
+from raincheck.testing import check_invariants
 from raincheck.testing.scene import EVERYTHING
 
 pytestmark = pytest.mark.anyio
@@ -122,24 +121,9 @@ async def test_a_secret_that_exists_is_read_while_another_process_writes(path: P
     assert await store.secret("another") == await store.secret("another") != secret
 
 
-def write_tasks(path: Path, version: int) -> None:
-    """A file as raincheck left it when its schema had this version, with three queued tasks."""
-    prepare_file(path, connect, 5, shipped_migrations()[:version])
-    scene = Scene(MemoryStore(), FakeClock())
-    with closing(connect(str(path), 5)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (version,)
-        for creation in (scene.creation(), scene.creation(), scene.creation()):
-            row = row_of_creation(creation)
-            insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own
-            pk = connection.execute(insert, [*row.values()]).lastrowid
-            assert pk is not None
-            connection.execute(QUERIES["insert_entry"], row_of_entry(pk, creation.entry))
-            connection.execute(QUERIES["put_payload"], (pk, "arguments", creation.arguments))
-
-
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 async def test_an_older_file_gets_secrets_and_keeps_its_tasks(path: Path, version: int) -> None:
-    await asyncio.to_thread(write_tasks, path, version)
+    await asyncio.to_thread(write_older_file, path, version)
     store = SqliteStore(path)
     await store.open()
     assert await store.count_live(EVERYTHING) == {Phase.QUEUED: 3}

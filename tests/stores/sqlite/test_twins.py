@@ -92,7 +92,7 @@ async def test_a_twin_does_not_migrate(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     await asyncio.to_thread(lambda: prepare_file(path, connect, 5, shipped_migrations()[:1]))
     before = path.read_bytes()
-    await is_refused(SqliteStore(path).twin(), "of an older version: open the store itself before its twin")
+    await is_refused(SqliteStore(path).twin(), "of an older version: start a server or a worker on it")
     assert path.read_bytes() == before
 
 

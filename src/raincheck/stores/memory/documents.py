@@ -4,16 +4,32 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import takewhile
 
 from raincheck.core.document import TaskDocument
 from raincheck.core.documents import Documents
 from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId
 from raincheck.core.turn import kind_of, line_of, turn_after
 
 
+@dataclass(slots=True)
+class _Theirs:
+    """What a quota asks of one owner's tasks in a namespace: how many live, and when each was created, sorted."""
+
+    live: int = 0
+    created: list[datetime] = field(default_factory=list[datetime])
+
+
 class IndexedDocuments(Documents):
-    """Every task, and apart from that the live and the queued ones, so that who looks for work need not look at all."""
+    """Every task, and apart from that the live and the queued ones, so that who looks for work need not look at all.
+
+    Nor need who creates or prunes: keys and what expires are found by themselves, and owners' tasks are counted as they
+    come and go.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,16 +38,21 @@ class IndexedDocuments(Documents):
         self._live_children: defaultdict[TaskId, dict[TaskId, TaskDocument]] = defaultdict(dict)
         self._turns: defaultdict[Hashable, list[int]] = defaultdict(list)
         """The turns of the queued tasks, sorted: those of each kind in a line, and those of each tool."""
+        self._theirs: defaultdict[Hashable, _Theirs] = defaultdict(_Theirs)
+        self._holders: dict[Hashable, TaskId] = {}
+        """Which task has an owner's idempotency key."""
+        self._expiring: list[tuple[datetime, TaskId]] = []
+        """When the ended tasks expire, sorted."""
         self._before: dict[TaskId, TaskDocument | None] = {}
 
     @contextmanager
     def transaction(self) -> Generator[Mapping[TaskId, TaskDocument | None]]:
         """What is written in it counts whole or not at all. Gives what it has changed so far, as it was before."""
-        self._before, served = {}, self.served
+        self._before, served, durations = {}, self.served, self.durations
         try:
             yield self._before
         except BaseException:
-            self.served = served
+            self.served, self.durations = served, durations
             for task_id, document in self._before.items():
                 self._put(task_id, document)
             raise
@@ -41,6 +62,9 @@ class IndexedDocuments(Documents):
 
     def queued(self) -> Iterable[TaskDocument]:
         return self._queued.values()
+
+    def expired(self, now: datetime) -> Iterable[Task]:
+        return [self.data[task_id].task for _, task_id in takewhile(lambda end: end[0] <= now, self._expiring)]
 
     def live_children(self, parent_id: TaskId) -> Iterable[Task]:
         children = self._live_children.get(parent_id, {})
@@ -69,10 +93,27 @@ class IndexedDocuments(Documents):
             self.data[task_id] = document
             self._index(document)
 
+    def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
+        theirs = self._theirs.get(_whose(new), _Theirs())
+        quota.check_live(theirs.live)
+        if quota.created is not None and len(theirs.created) >= quota.created:
+            quota.check_created(theirs.created[-quota.created], now)
+
+    def _holder_of_key(self, new: Task) -> TaskDocument | None:
+        holder = self._holders.get((_whose(new), new.idempotency_key))
+        return None if holder is None else self.data[holder]
+
     def _index(self, document: TaskDocument) -> None:
         task = document.task
+        theirs = self._theirs[_whose(task)]
+        insort(theirs.created, task.created_at)
+        if task.idempotency_key is not None:
+            self._holders[_whose(task), task.idempotency_key] = task.id
+        if task.expires_at is not None:
+            insort(self._expiring, (task.expires_at, task.id))
         if task.is_terminal:
             return
+        theirs.live += 1
         self._live[task.id] = document
         if task.phase is Phase.QUEUED:
             self._queued[task.id] = document
@@ -83,7 +124,18 @@ class IndexedDocuments(Documents):
 
     def _unindex(self, document: TaskDocument) -> None:
         task = document.task
-        self._live.pop(task.id, None)
+        theirs = self._theirs[_whose(task)]
+        del theirs.created[bisect_left(theirs.created, task.created_at)]
+        if not theirs.created:
+            del self._theirs[_whose(task)]
+        key = _whose(task), task.idempotency_key
+        # On the way back from a write that failed, the key may be another's again already.
+        if self._holders.get(key) == task.id:
+            del self._holders[key]
+        if task.expires_at is not None:
+            del self._expiring[bisect_left(self._expiring, (task.expires_at, task.id))]
+        if self._live.pop(task.id, None) is not None:
+            theirs.live -= 1
         if self._queued.pop(task.id, None) is not None:
             for group in _groups_of(task):
                 turns = self._turns[group]
@@ -95,6 +147,10 @@ class IndexedDocuments(Documents):
             siblings.pop(task.id, None)
             if not siblings:
                 del self._live_children[task.parent_id]
+
+
+def _whose(task: Task) -> Hashable:
+    return task.namespace, task.owner.key
 
 
 def _groups_of(task: Task) -> tuple[Hashable, Hashable]:

@@ -4,13 +4,14 @@ Each method runs without giving up the event loop, and records are frozen, so no
 what is handed out can't be changed behind the store's back.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.document import TaskDocument
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
@@ -27,6 +28,7 @@ from raincheck.stores.requests import (
     Position,
     TaskQuery,
     check_named_once,
+    check_news,
     check_secret_name,
     new_secret,
     next_moment,
@@ -60,9 +62,11 @@ class MemoryStore:
     def twin(self) -> "MemoryStore":
         raise StoreUnavailable("memory:", "tasks in memory have one handle and one event loop: use a store in a file")
 
-    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
+    async def create(
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
+    ) -> Task:
         with self._transaction() as documents:
-            return documents.create(creation, quota, now)
+            return documents.create(creation, quota, now, claim)
 
     async def commit(self, changes: Sequence[Change]) -> None:
         check_named_once(changes)
@@ -81,27 +85,22 @@ class MemoryStore:
         return next_moment(documents.live(), namespace, tools)
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
-        lost: set[TaskId] = set()
+        documents = self._opened()
+        # Without those who listen: a heartbeat is not news.
+        with documents.transaction():
+            return frozenset(one.task_id for one in held if not documents.extend(one.task_id, one.fence, until))
+
+    async def release_key(self, task_id: TaskId, key: str) -> None:
         documents = self._opened()
         with documents.transaction():
-            for one in held:
-                document = documents.get(one.task_id)
-                extended = None if document is None else document.extended(one.fence, until)
-                if extended is None:
-                    lost.add(one.task_id)
-                else:
-                    documents[one.task_id] = extended
-        return frozenset(lost)
+            documents.release_key(task_id, key)
 
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
         return overdue_of(self._opened().live(), now=now, limit=limit)
 
     async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
         with self._transaction() as documents:
-            pruned = documents.forgettable(now)[: page_size(limit)]
-            for task_id in pruned:
-                del documents[task_id]
-        return tuple(pruned)
+            return documents.prune(now, page_size(limit))
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return self._document(task_id, scope, now).task
@@ -138,6 +137,10 @@ class MemoryStore:
         check_secret_name(name)
         self._opened()
         return self._secrets.setdefault(name, new_secret())
+
+    async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
+        check_news(namespace, news)
+        return self._opened().learn(namespace, news)
 
     def listen(self) -> AbstractContextManager[Feed]:
         self._opened()

@@ -85,7 +85,8 @@ def find_file(
     except sqlite3.Error as error:
         raise translate(error, str(path)) from error
     if version < known:
-        raise StoreUnavailable(str(path), "its schema is of an older version: open the store itself before its twin")
+        what_to_do = "start a server or a worker on it, which brings it up to date"
+        raise StoreUnavailable(str(path), f"its schema is of an older version: {what_to_do}")
     return path
 
 

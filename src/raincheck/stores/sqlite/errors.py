@@ -33,6 +33,12 @@ _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
+class Damaged(sqlite3.DatabaseError):
+    """What SQLite read without a complaint can't have been written by us."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
 def translate(error: sqlite3.Error, store: str) -> StoreError:
     """The error to raise for the driver's, which becomes its cause."""
     # The low byte is the kind; the rest tells variants apart that mean the same to a caller.

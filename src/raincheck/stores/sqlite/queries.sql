@@ -112,6 +112,10 @@ SELECT coalesce((SELECT min(seq) FROM changes), 0), coalesce((SELECT max(seq) FR
 -- The owner's task that has an idempotency key.
 SELECT * FROM tasks WHERE namespace = :namespace AND owner = :owner AND idempotency_key = :key;
 
+-- name: release_key
+-- Free a task's idempotency key, if that is the one it has. Nothing else of the record changes, so its version stays.
+UPDATE tasks SET idempotency_key = NULL, request_digest = NULL WHERE id = ? AND idempotency_key = ?;
+
 -- name: delete_task
 -- Forget one task, with everything that belongs to it.
 DELETE FROM tasks WHERE id = ?;
@@ -256,6 +260,15 @@ SELECT bytes FROM secrets WHERE name = ?;
 -- name: insert_secret
 -- A new secret. One that is there already stays, so whoever asks reads it afterwards.
 INSERT INTO secrets (name, bytes) VALUES (?, ?) ON CONFLICT (name) DO NOTHING;
+
+-- name: durations
+-- How long the tasks of each tool of a namespace take.
+SELECT tool, counts FROM durations WHERE namespace = ?;
+
+-- name: put_durations
+-- How long the tasks of a tool take, as it is known now.
+INSERT INTO durations (namespace, tool, counts) VALUES (?, ?, ?)
+ON CONFLICT (namespace, tool) DO UPDATE SET counts = excluded.counts;
 
 -- name: count_live
 -- How many live tasks there are, by phase.

@@ -1,12 +1,14 @@
 """What is read, each as of one moment: what takes several statements runs in a read transaction."""
 
 import json
+import re
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
 
 from raincheck.core.content import Artifact, Journal, View
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
@@ -16,6 +18,7 @@ from raincheck.stores.sqlite import rows
 from raincheck.stores.sqlite.queries import QUERIES
 
 _LARGEST = (1 << 63) - 1
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _BEYOND_ALL = (_LARGEST, "")
 """A place in a list that comes before every task."""
@@ -62,7 +65,7 @@ def artifact(
 ) -> Artifact | None:
     with _one_moment(connection):
         pk = rows.pk_of(_row(connection, task_id, scope, now))
-        row = connection.execute(QUERIES["artifact"], (pk, _bindable(name))).fetchone()
+        row = connection.execute(QUERIES["artifact"], (pk, bindable(name))).fetchone()
     return None if row is None else rows.artifact_of(row)
 
 
@@ -84,11 +87,11 @@ def list_tasks(
     limit = page_size(limit)
     created_at, task_id = _BEYOND_ALL if after is None else (rows.to_micros(after.created_at), after.task_id)
     parameters = _scope_parameters(scope) | {
-        "parent_id": None if query.parent_id is None else _bindable(query.parent_id),
-        "tool": None if query.tool is None else _bindable(query.tool),
+        "parent_id": None if query.parent_id is None else bindable(query.parent_id),
+        "tool": None if query.tool is None else bindable(query.tool),
         "phases": None if query.phases is None else json.dumps(sorted(query.phases)),
         "created_at": created_at,
-        "id": _bindable(task_id),
+        "id": bindable(task_id),
         "now": rows.to_micros(now),
         "limit": limit + 1,
     }
@@ -119,7 +122,7 @@ def overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[
 
 
 def next_due(connection: sqlite3.Connection, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-    parameters = {"namespace": _bindable(namespace), "tools": rows.tools_text(tools)}
+    parameters = {"namespace": bindable(namespace), "tools": rows.tools_text(tools)}
     is_queued, due_at = connection.execute(QUERIES["next_due"], parameters).fetchone()
     if is_queued:
         return ANY_TIME
@@ -132,8 +135,12 @@ def secret(connection: sqlite3.Connection, name: str) -> bytes | None:
     return None if row is None else row[0]
 
 
+def durations(connection: sqlite3.Connection, namespace: str) -> dict[str, Sketch]:
+    return dict(map(rows.sketch_of, connection.execute(QUERIES["durations"], (namespace,)).fetchall()))
+
+
 def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> rows.Row:
-    parameters = _scope_parameters(scope) | {"id": _bindable(task_id), "now": rows.to_micros(now)}
+    parameters = _scope_parameters(scope) | {"id": bindable(task_id), "now": rows.to_micros(now)}
     row: rows.Row | None = connection.execute(QUERIES["load_task"], parameters).fetchone()
     if row is None:
         raise TaskNotFound(task_id)
@@ -141,13 +148,13 @@ def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: dat
 
 
 def _scope_parameters(scope: Scope) -> dict[str, rows.Value]:
-    namespace = None if scope.namespace is None else _bindable(scope.namespace)
+    namespace = None if scope.namespace is None else bindable(scope.namespace)
     return {"namespace": namespace, "owner": None if scope.owner is None else scope.owner.key}
 
 
-def _bindable(text: str) -> str:
-    """What a caller sent, in a form that SQLite takes. No stored name has the characters that this replaces."""
-    return text.encode(errors="replace").decode()
+def bindable(text: str) -> str:
+    """What a caller sent, in a form that SQLite takes: what it can't take becomes NUL, which no stored name has."""
+    return text if text.isascii() else _LONE_SURROGATE.sub("\0", text)
 
 
 @contextmanager

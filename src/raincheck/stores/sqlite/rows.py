@@ -8,11 +8,14 @@ from typing import Any, TypeAlias
 
 from raincheck.core.change import Creation
 from raincheck.core.content import Artifact, InputKind, InputRequest, Step
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner
 from raincheck.core.records import Attempt, HistoryEntry, Lease, Progress, Task, Tool
 from raincheck.core.retention import Retention
 from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.errors import InvalidValue
+from raincheck.stores.sqlite.errors import Damaged
 
 Row: TypeAlias = tuple[Any, ...]
 Value: TypeAlias = "int | float | str | bytes | None"
@@ -170,6 +173,14 @@ def input_of(row: Row) -> InputRequest:
 def artifact_of(row: Row) -> Artifact:
     name, content, kept_at = row
     return Artifact(name, content, to_moment(kept_at))
+
+
+def sketch_of(row: Row) -> tuple[str, Sketch]:
+    tool, counts = row
+    try:
+        return tool, Sketch.load(counts)
+    except InvalidValue as error:
+        raise Damaged(f"of the durations of tool {tool!r}, {error}") from error
 
 
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase}

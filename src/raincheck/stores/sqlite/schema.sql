@@ -159,3 +159,11 @@ CREATE TABLE secrets (
     name TEXT NOT NULL PRIMARY KEY,
     bytes BLOB NOT NULL CHECK (length(bytes) = 32)
 ) STRICT, WITHOUT ROWID;
+
+-- How long the tasks of each tool take, as text, see core/durations.py.
+CREATE TABLE durations (
+    namespace TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    counts TEXT NOT NULL,
+    PRIMARY KEY (namespace, tool)
+) STRICT, WITHOUT ROWID;

@@ -8,7 +8,7 @@ import asyncio
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TypeVar, get_args
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, Journal, View
+from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
@@ -24,7 +25,7 @@ from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import ConfigurationError, StoreUnavailable
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
-from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
+from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery, check_news
 from raincheck.stores.sqlite import reads, writes
 from raincheck.stores.sqlite.connect import (
     Connect,
@@ -40,7 +41,7 @@ from raincheck.stores.sqlite.connect import (
 from raincheck.stores.sqlite.lane import Lane
 from raincheck.stores.sqlite.migrate import shipped_migrations
 from raincheck.stores.sqlite.watch import log_changes, watch
-from raincheck.stores.sqlite.write_lane import WriteLane
+from raincheck.stores.sqlite.write_lane import WriteLane, close_lanes, open_lanes
 
 T = TypeVar("T")
 
@@ -106,12 +107,7 @@ class SqliteStore:
         known_version = migrations[-1].version
         writer = WriteLane("raincheck-write", path, self._identity, write, known_version, self._feeds.publish)
         reader = Lane("raincheck-read", str(path), read)
-        try:
-            await writer.open()
-            await reader.open()
-        except BaseException:
-            await asyncio.shield(asyncio.ensure_future(_close_lanes(reader, writer)))
-            raise
+        await open_lanes(reader, writer)
         self._writer, self._reader = writer, reader
 
     async def _close(self) -> None:
@@ -122,7 +118,7 @@ class SqliteStore:
             reader, writer = self._reader, self._writer
             self._reader = self._writer = None
             if reader is not None and writer is not None:
-                await _close_lanes(reader, writer)
+                await close_lanes(reader, writer)
 
     def twin(self) -> "SqliteStore":
         twin = SqliteStore(
@@ -131,8 +127,10 @@ class SqliteStore:
         twin._is_twin, twin._identity = True, self._identity
         return twin
 
-    async def create(self, creation: Creation, *, quota: Quota, now: datetime) -> Task:
-        return await self._write(partial(writes.create, creation=creation, quota=quota, now=now))
+    async def create(
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
+    ) -> Task:
+        return await self._write(partial(writes.create, creation=creation, quota=quota, now=now, offer=claim))
 
     async def commit(self, changes: Sequence[Change]) -> None:
         await self._write(partial(writes.commit, changes=changes))
@@ -142,6 +140,9 @@ class SqliteStore:
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
         return await self._write(partial(writes.extend_leases, held=held, until=until))
+
+    async def release_key(self, task_id: TaskId, key: str) -> None:
+        await self._write(partial(writes.release_key, task_id=task_id, key=key))
 
     async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
         return await self._write(partial(writes.prune, now=now, limit=limit))
@@ -184,6 +185,12 @@ class SqliteStore:
         found = await self._read(partial(reads.secret, name=name))
         return await self._write(partial(writes.secret, name=name)) if found is None else found
 
+    async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
+        check_news(namespace, news)
+        if not news:
+            return await self._read(partial(reads.durations, namespace=namespace))
+        return await self._write(partial(writes.learn, namespace=namespace, news=news))
+
     @contextmanager
     def listen(self) -> Generator[Feed]:
         reader = self._opened(self._reader)
@@ -209,9 +216,3 @@ class SqliteStore:
         written = write(connection)
         log_changes(connection, written.touched, self._origin)
         return written
-
-
-async def _close_lanes(reader: Lane, writer: WriteLane) -> None:
-    # The reader first: the last connection to go moves what is left in the log, so that one must be able to write.
-    await reader.close()
-    await writer.close()

@@ -31,14 +31,21 @@ class Tables:
     def live_children(self, parent_id: TaskId) -> list[Task]:
         return list(map(rows.task_of, self._connection.execute(QUERIES["live_children"], (parent_id,)).fetchall()))
 
-    def insert(self, creation: Creation, quota: Quota, now: datetime) -> None:
-        """Begin a new task, if its owner may have one more."""
+    def insert(self, creation: Creation, quota: Quota, now: datetime, begun: Change | None = None) -> None:
+        """Begin a new task, if its owner may have one more.
+
+        One whose attempt is begun with it is written as it is then, in one go: the queue's indexes need not see it.
+        """
         new = creation.task
         self._check_quota(new, quota, now)
         row = rows.row_of_creation(creation) | {"turn": self._next_turn(new) if enters_queue(None, new) else 0}
+        if begun is not None:
+            row |= rows.row_of_task(begun.after)
         pk = self._insert_once("insert_task", row, lambda: AlreadyRecorded(new.id)).lastrowid
         assert pk is not None  # noqa: S101 - an insert has a row
-        self._connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, creation.entry))
+        for entry in (creation.entry, None if begun is None else begun.entry):
+            if entry is not None:
+                self._connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, entry))
         self._put_payload(pk, "arguments", creation.arguments)
         self._put_payload(pk, "caller", creation.caller)
         self.touched.append(new.id)

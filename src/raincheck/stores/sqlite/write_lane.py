@@ -1,5 +1,6 @@
 """The lane that writes: one transaction for all that has queued up, and a log that shrinks back."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -154,6 +155,22 @@ class WriteLane(Lane):
             return self._wal.stat().st_size
         except OSError:
             return 0
+
+
+async def open_lanes(reader: Lane, writer: WriteLane) -> None:
+    """Open both, or neither."""
+    try:
+        await writer.open()
+        await reader.open()
+    except BaseException:
+        await asyncio.shield(asyncio.ensure_future(close_lanes(reader, writer)))
+        raise
+
+
+async def close_lanes(reader: Lane, writer: WriteLane) -> None:
+    # The reader first: the last connection to go moves what is left in the log, so that one must be able to write.
+    await reader.close()
+    await writer.close()
 
 
 def _touched(job: Job[Any]) -> tuple[TaskId, ...]:

@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
 from raincheck.core.change import Change, Creation
+from raincheck.core.durations import Sketch, merge_news
 from raincheck.core.family import keep_in_family
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId
 from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, check_named_once, new_secret, page_size
-from raincheck.stores.sqlite import rows
+from raincheck.stores.sqlite import reads, rows
 from raincheck.stores.sqlite.queries import QUERIES
 from raincheck.stores.sqlite.tables import Tables
 
@@ -24,14 +25,28 @@ class Written(NamedTuple, Generic[T]):
     touched: tuple[TaskId, ...]
 
 
-def create(connection: sqlite3.Connection, creation: Creation, quota: Quota, now: datetime) -> Written[Task]:
+def create(
+    connection: sqlite3.Connection, creation: Creation, quota: Quota, now: datetime, offer: ClaimRequest | None
+) -> Written[Task]:
     if creation.task.idempotency_key is not None:
         found = _task_with_key(connection, creation, now)
         if found is not None:
             return Written(found, ())
     tables = Tables(connection)
-    tables.insert(creation, quota, now)
-    return Written(creation.task, tuple(tables.touched))
+    begun = None if offer is None else _begun(connection, creation.task, offer, now)
+    tables.insert(creation, quota, now, begun)
+    if begun is None:
+        return Written(creation.task, tuple(tables.touched))
+    tables.advance_lines([begun.after.id])
+    return Written(begun.after, tuple(tables.touched))
+
+
+def _begun(connection: sqlite3.Connection, new: Task, offer: ClaimRequest, now: datetime) -> Change | None:
+    """What begins a new task; None if whoever offers can't run it, or if something else waits for them."""
+    begun = offer.begin([new], now)
+    if begun and offer.has_nothing_else(reads.next_due(connection, offer.namespace, offer.tools), now):
+        return begun[0]
+    return None
 
 
 def commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> Written[None]:
@@ -78,6 +93,11 @@ def extend_leases(
     return Written(lost, ())
 
 
+def release_key(connection: sqlite3.Connection, task_id: TaskId, key: str) -> Written[None]:
+    connection.execute(QUERIES["release_key"], (reads.bindable(task_id), reads.bindable(key)))
+    return Written(None, ())
+
+
 def prune(connection: sqlite3.Connection, now: datetime, limit: int) -> Written[tuple[TaskId, ...]]:
     parameters = {"now": rows.to_micros(now), "limit": page_size(limit)}
     pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
@@ -89,6 +109,14 @@ def secret(connection: sqlite3.Connection, name: str) -> Written[bytes]:
     connection.execute(QUERIES["insert_secret"], (name, new_secret()))
     # Another handle may have been first.
     return Written(connection.execute(QUERIES["secret"], (name,)).fetchone()[0], ())
+
+
+def learn(connection: sqlite3.Connection, namespace: str, news: Mapping[str, Sketch]) -> Written[dict[str, Sketch]]:
+    known = reads.durations(connection, namespace)
+    changed = merge_news(known, news)
+    for tool, sketch in changed.items():
+        connection.execute(QUERIES["put_durations"], (namespace, tool, sketch.dump()))
+    return Written(known | changed, ())
 
 
 def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: datetime) -> Task | None:

@@ -13,14 +13,19 @@ from raincheck.testing.contract.creating import CreatingContract
 from raincheck.testing.contract.hearing import HearingContract
 from raincheck.testing.contract.keeping import KeepingContract
 from raincheck.testing.contract.lasting import LastingContract
+from raincheck.testing.contract.learning import LearningContract
+from raincheck.testing.contract.offering import OfferingContract
 from raincheck.testing.contract.queueing import QueueingContract
 from raincheck.testing.contract.reading import ReadingContract
+from raincheck.testing.contract.releasing import ReleasingContract
 from raincheck.testing.contract.signing import SigningContract
 from raincheck.testing.contract.spawning import SpawningContract
 
 
 class StoreContract(
     CreatingContract,
+    OfferingContract,
+    ReleasingContract,
     CommittingContract,
     ClaimingContract,
     QueueingContract,
@@ -32,6 +37,7 @@ class StoreContract(
     HearingContract,
     LastingContract,
     SigningContract,
+    LearningContract,
 ):
     """All that a store must do, as tests. What a store does not declare in its `capabilities` is left out."""
 

@@ -48,10 +48,12 @@ class ContractBase:
         finally:
             await store.close()
 
-    def need(self, *, durable: bool = False, shared: bool = False) -> None:
+    def need(self, *, durable: bool = False, shared: bool = False, takes_offers: bool = False) -> None:
         """Leave a test out where the store does not claim to do what it is about."""
         capabilities = self.make_store(Path()).capabilities
         if durable and not capabilities.durable:
             pytest.skip("declared: not durable")
         if shared and not capabilities.shared:
             pytest.skip("declared: not shared")
+        if takes_offers and not capabilities.takes_offers:
+            pytest.skip("declared: takes no offers")

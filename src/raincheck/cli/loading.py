@@ -1,0 +1,191 @@
+"""Finding the tasks that somebody means: in a file or a module of theirs, which is loaded for that."""
+
+import importlib
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, redirect_stdout
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+
+from raincheck.cli.blaming import blame
+from raincheck.errors import ConfigurationError
+from raincheck.server import Tasks
+from raincheck.server.sdk import AnyServer
+
+STDOUT, STDERR = 1, 2
+
+
+def load_tasks(target: str) -> Tasks:
+    """The tasks that a target means: `file.py` or `package.module`, and after a colon the object in it.
+
+    The current folder is on the path from then on, as with `python -m`; and the folder of a file, as with `python`.
+
+    Raises:
+        ConfigurationError: there are none, or it is not clear which; it says what to write.
+    """
+    where, name = split_target(target)
+    module = load_module(where)
+    return _the_one(where, module) if name is None else _named(where, module, name)
+
+
+def split_target(target: str) -> tuple[str, str | None]:
+    """The file or module of a target, and the object in it if it names one.
+
+    Raises:
+        ConfigurationError: it names nothing before or behind its colon.
+    """
+    where, colon, name = target.rpartition(":")
+    # The colon of a drive has a path behind it.
+    if not colon or not {"/", "\\"}.isdisjoint(name):
+        where, name = target, None
+    if not where.strip() or name == "":
+        raise ConfigurationError(
+            f"{target!r} does not say what to load: write file.py, file.py:object, package.module or "
+            f"package.module:object"
+        )
+    return where, name
+
+
+def load_module(where: str) -> ModuleType:
+    """The module of this name, or in this file.
+
+    Raises:
+        ConfigurationError: it is not there, or can't be loaded; it says where that went wrong.
+    """
+    _be_found_in(Path.cwd())
+    path = Path(where)
+    is_name = all(part.isidentifier() for part in where.split(".")) and path.suffix != ".py" and not path.is_file()
+    with _as_program(where):
+        module = _load_by_name(where) if is_name else _load_file(path)
+    if getattr(module, "__file__", None) is None and hasattr(module, "__path__"):
+        raise _is_folder(where)
+    return module
+
+
+@contextmanager
+def stdout_aside() -> Generator[None]:
+    """Whatever is printed meanwhile goes to stderr, also by other programs: stdout is for what the command says."""
+    sys.stdout.flush()
+    kept = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, STDOUT)
+        os.close(kept)
+
+
+def _load_by_name(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise ConfigurationError(blame(name, error)) from error
+        raise ConfigurationError(
+            f"there is no module {error.name!r} in {Path.cwd()} or where Python looks for modules: "
+            f"write the path of its file, or go to the folder that it is in"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(blame(name, error)) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    if path.is_dir():
+        raise _is_folder(str(path))
+    if not path.exists():
+        raise ConfigurationError(f"there is no file {path} (looked for it from {Path.cwd()}): write where it is")
+    if path.suffix != ".py":
+        raise ConfigurationError(f"{path} is not a file of Python, which ends in .py: write where that is")
+    path = path.resolve()
+    _be_found_in(path.parent)
+    name = path.stem
+    while name in sys.modules:
+        # Somebody else's, such as `json`: whoever uses that is not to get this one.
+        name += "_"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None  # noqa: S101 - of a file that ends in .py
+    assert spec.loader is not None  # noqa: S101 - likewise
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ConfigurationError(blame(path.name, error)) from error
+    return module
+
+
+@contextmanager
+def _as_program(where: str) -> Generator[None]:
+    """What was said to us is not for the module, which may look at what was said to its program."""
+    ours, sys.argv = sys.argv, [where]
+    try:
+        yield
+    finally:
+        sys.argv = ours
+
+
+def _be_found_in(folder: Path) -> None:
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
+
+
+def _is_folder(where: str) -> ConfigurationError:
+    return ConfigurationError(f"{where} is a folder: write which file in it, such as {Path(where) / 'server.py'}")
+
+
+def _named(where: str, module: ModuleType, name: str) -> Tasks:
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigurationError(f"{where} has no {name!r}: {_what_there_is(where, module)}")
+        found = getattr(found, part)
+    tasks = _tasks_of(found)
+    if tasks is None:
+        kind = "a server without tasks" if _is_server(found) else f"of type {type(found).__name__}"
+        raise ConfigurationError(
+            f"{name!r} in {where} is {kind}, and not a Tasks or a server with tasks: {_what_there_is(where, module)}"
+        )
+    return tasks
+
+
+def _the_one(where: str, module: ModuleType) -> Tasks:
+    found = {id(tasks): tasks for tasks in _all_tasks(module).values()}
+    if len(found) != 1:
+        wrong = "has the tasks of several servers" if found else "has no tasks"
+        raise ConfigurationError(f"{where} {wrong}: {_what_there_is(where, module)}")
+    return next(iter(found.values()))
+
+
+def _what_there_is(where: str, module: ModuleType) -> str:
+    """What to write instead."""
+    # A server and its tasks are one.
+    one_each = {id(tasks): name for name, tasks in _all_tasks(module).items()}
+    if one_each:
+        return f"write {' or '.join(f'{where}:{name}' for name in one_each.values())}"
+    server = next((name for name, value in vars(module).items() if _is_server(value)), "mcp")
+    return f"attach tasks to a server at its top level, as in tasks = Tasks({server})"
+
+
+def _all_tasks(module: ModuleType) -> dict[str, Tasks]:
+    """The tasks in a module, by the names of its globals."""
+    found = {name: _tasks_of(value) for name, value in vars(module).items()}
+    return {name: tasks for name, tasks in found.items() if tasks is not None}
+
+
+def _tasks_of(value: object) -> Tasks | None:
+    if isinstance(value, Tasks):
+        return value
+    return Tasks.of(cast("AnyServer", value)) if _is_server(value) else None
+
+
+def _is_server(value: object) -> bool:
+    return isinstance(value, MCPServer | Server)

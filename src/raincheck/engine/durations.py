@@ -1,0 +1,78 @@
+"""How long the tasks of each tool take: what this process has seen, and what others on the same store have told."""
+
+import asyncio
+from collections.abc import Mapping
+
+from raincheck.core.durations import MOST, Sketch
+from raincheck.core.lifecycle import Phase
+from raincheck.core.records import Task
+from raincheck.engine.means import Means
+
+MEASURED = frozenset({Phase.COMPLETED, Phase.FAILED})
+"""How a task ends whose body had its time. One that was cancelled would have taken longer."""
+
+NOTHING = Sketch()
+
+
+class Durations:
+    """What is known of one namespace. What is seen here counts at once, and is told to the store now and then."""
+
+    def __init__(self, means: Means, namespace: str) -> None:
+        self._means = means
+        self._namespace = namespace
+        self._kept: Mapping[str, Sketch] = {}
+        # What the store does not have yet: not told, or being told. The latest are not counted up yet: it is done when
+        # somebody asks, and not at the end of every task.
+        self._latest: list[tuple[str, float]] = []
+        self._news: dict[str, Sketch] = {}
+        self._told: Mapping[str, Sketch] = {}
+        self._telling: asyncio.Future[None] | None = None
+
+    def note(self, task: Task) -> None:
+        """A body in this process has ended this task. Said once for each."""
+        if task.phase in MEASURED and task.finished_at is not None:
+            self._latest.append((task.tool.name, (task.finished_at - task.created_at).total_seconds()))
+            if len(self._latest) >= MOST:
+                self._count()
+
+    def of(self, tool: str) -> Sketch:
+        """How long the tasks of a tool take."""
+        self._count()
+        known = self._kept.get(tool, NOTHING)
+        for more in (self._told.get(tool), self._news.get(tool)):
+            known = known if more is None else known.merged(more)
+        return known
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something that the store does not have."""
+        return bool(self._latest or self._news or self._told)
+
+    async def refresh(self) -> None:
+        """Tell the store what is new, and hear what others have told it.
+
+        Raises:
+            StoreError: it can't be told now. What is new stays so.
+        """
+        while self._telling is not None:
+            await asyncio.wait([self._telling])
+        # In a job of its own: if whoever waits for it gives up, it must not be unclear what was kept.
+        self._telling = asyncio.ensure_future(self._tell())
+        await asyncio.shield(self._telling)
+
+    def _count(self) -> None:
+        for tool, took in self._latest:
+            self._news[tool] = self._news.get(tool, NOTHING).with_one(took)
+        self._latest.clear()
+
+    async def _tell(self) -> None:
+        self._count()
+        self._told, self._news = self._news, {}
+        try:
+            self._kept = await self._means.store.learn(self._namespace, self._told)
+        except BaseException:
+            for tool, sketch in self._told.items():
+                self._news[tool] = sketch.merged(self._news.get(tool, NOTHING))
+            raise
+        finally:
+            self._told, self._telling = {}, None

@@ -1,0 +1,90 @@
+"""Which attempts have a place in this process, and for how many more there is room."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from raincheck.core.records import Task, TaskId, Tool
+from raincheck.engine.room import Room
+from raincheck.engine.toolbox import Pool, Toolbox
+from raincheck.stores.feed import ANYTHING, Hint
+
+logger = logging.getLogger(__name__)
+
+Job: TypeAlias = asyncio.Task[Task | None]
+"""Sees an attempt through, and returns the task as it was left; None if that is not known."""
+
+
+class Places:
+    """The places of one process. Whoever begins an attempt has one first, so that there are never too many."""
+
+    def __init__(self, toolbox: Toolbox, concurrency: int, room: Room) -> None:
+        self._toolbox = toolbox
+        self._concurrency = concurrency
+        self._room = room
+        self._taken: dict[Job, Task] = {}
+        self._by_task: dict[TaskId, Job] = {}
+        # What a claim on its way may bring: so many attempts, of these tools.
+        self._expected, self._expected_tools = 0, frozenset[Tool]()
+
+    @property
+    def taken(self) -> frozenset[Job]:
+        """The attempts under way."""
+        return frozenset(self._taken)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._taken) + self._expected >= self._concurrency
+
+    def room_for(self, pool: Pool) -> int:
+        """How many attempts of it could be begun now."""
+        room = self._concurrency - len(self._taken) - self._expected
+        if pool.bound is None:
+            return room
+        taken = sum(task.tool in pool.tools for task in self._taken.values())
+        expected = self._expected if self._expected_tools & pool.tools else 0
+        return min(room, pool.bound - taken - expected)
+
+    def take(self, task: Task, attempt: Coroutine[Any, Any, Task | None]) -> None:
+        """Have an attempt seen through in a place, which is free again when that has ended."""
+        job = asyncio.create_task(attempt, name=f"attempt on {task.id}")
+        self._taken[job] = task
+        self._by_task[task.id] = job
+        job.add_done_callback(self._leave)
+
+    @contextmanager
+    def kept_free(self, tools: frozenset[Tool], count: int) -> Generator[None]:
+        """Keep places for what a claim may bring, while it is on its way."""
+        self._expected, self._expected_tools = count, tools
+        try:
+            yield
+        finally:
+            self._expected, self._expected_tools = 0, frozenset[Tool]()
+
+    def hear(self, hint: Hint) -> None:
+        """Have the worker look, unless all that changed is under way here: then there is nothing in it to claim."""
+        if hint == ANYTHING or not all(task_id in self._by_task for task_id in hint):
+            self._room.changed.set()
+
+    def settle(self, task: Task) -> None:
+        """The attempt is over, as far as its task goes. Something of its body may still have the place."""
+        if not task.is_terminal and self._by_task.pop(task.id, None) is not None:
+            self._room.changed.set()
+
+    def _leave(self, job: Job) -> None:
+        error = None if job.cancelled() else job.exception()
+        if error is not None:
+            logger.error("task %s: an attempt could not be run", self._taken[job].shown_id, exc_info=error)
+        left = None if job.cancelled() or error is not None else job.result()
+        # Where there was room, nobody waits for this place, and a task that has ended wants none.
+        if left is None or not left.is_terminal or self._was_wanted(self._taken[job].tool):
+            self._room.changed.set()
+        task_id = self._taken.pop(job).id
+        if self._by_task.get(task_id) is job:
+            del self._by_task[task_id]
+
+    def _was_wanted(self, tool: Tool) -> bool:
+        """Whether somebody may wait for a place that is about to be left."""
+        return self.is_full or any(tool in pool.tools and self.room_for(pool) <= 0 for pool in self._toolbox.pools)

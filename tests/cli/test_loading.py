@@ -1,0 +1,235 @@
+"""Finding the tasks that a target means, in real files: what is found, and what is said where nothing is."""
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import cast
+
+import pytest
+from mcp.server.mcpserver import MCPServer
+
+from raincheck.cli.loading import load_tasks, split_target, stdout_aside
+from raincheck.errors import ConfigurationError
+from raincheck.server import Tasks
+from raincheck.server.sdk import AnyServer
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+SERVER = """
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+
+from raincheck import Tasks
+
+mcp = MCPServer("reports")
+tasks = Tasks(mcp, "tasks.db")
+"""
+
+OTHER = """
+other_mcp = MCPServer("others")
+others = Tasks(other_mcp, "tasks.db")
+"""
+
+
+def write(name: str, text: str = SERVER) -> str:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return name
+
+
+def refused(target: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_tasks(target)
+    return str(caught.value)
+
+
+def loaded(name: str) -> dict[str, object]:
+    return vars(sys.modules[name])
+
+
+@pytest.mark.parametrize("name", ["", ":tasks", ":mcp"])
+def test_the_tasks_of_a_file_are_found_by_themselves_or_by_their_server(name: str) -> None:
+    tasks = load_tasks(f"{write('reports.py')}{name}")
+    assert tasks is loaded("reports")["tasks"]
+
+
+@pytest.mark.parametrize("name", ["", ":tasks", ":mcp"])
+def test_a_module_is_found_from_the_current_folder(name: str) -> None:
+    write("package/__init__.py", "")
+    write("package/server.py")
+    assert load_tasks(f"package.server{name}") is loaded("package.server")["tasks"]
+
+
+def test_a_package_is_a_module() -> None:
+    write("package/__init__.py")
+    assert load_tasks("package") is loaded("package")["tasks"]
+
+
+def test_the_tasks_of_a_low_level_server_are_found() -> None:
+    extra = """
+async def call(ctx, params): ...
+low = Server("low", on_call_tool=call)
+Tasks(low, "tasks.db").enable("crunch")
+del mcp, tasks
+"""
+    tasks = load_tasks(write("low.py", SERVER + extra))
+    assert Tasks.of(cast("AnyServer", loaded("low")["low"])) is tasks
+
+
+def test_a_server_is_forgotten_with_its_tasks() -> None:
+    mcp = MCPServer("reports")
+    Tasks(mcp, "tasks.db").enable("crunch")
+    assert Tasks.of(mcp) is not None
+    gone = weakref.ref(mcp)
+    del mcp
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_object_inside_another_is_found() -> None:
+    write("reports.py", SERVER + "class App:\n    tasks = tasks\n")
+    assert load_tasks("reports.py:App.tasks") is loaded("reports")["tasks"]
+
+
+def test_a_file_imports_what_is_beside_it_and_what_is_in_the_current_folder() -> None:
+    write("servers/names.py", "NAME = 'reports'")
+    write("places.py", "STORE = 'tasks.db'")
+    write("servers/reports.py", f"import names, places\n{SERVER}")
+    assert isinstance(load_tasks("servers/reports.py"), Tasks)
+
+
+def test_a_module_that_imports_the_file_finds_the_same_one() -> None:
+    write("more.py", "import reports\n@reports.tasks.tool\nasync def crunch() -> int: return 1\n")
+    write("reports.py", f"{SERVER}\nimport more\nassert more.reports.tasks is tasks\n")
+    assert isinstance(load_tasks("reports.py"), Tasks)
+
+
+def test_a_file_that_is_called_like_a_module_of_somebody_else_takes_nothing_from_them() -> None:
+    import json
+
+    tasks = load_tasks(write("json.py"))
+    assert isinstance(tasks, Tasks)
+    assert sys.modules["json"] is json
+
+
+def test_what_the_file_starts_as_a_program_is_not_started() -> None:
+    write("reports.py", f'{SERVER}\nif __name__ == "__main__":\n    raise RuntimeError("started")\n')
+    assert isinstance(load_tasks("reports.py"), Tasks)
+
+
+def test_what_was_said_to_us_is_not_said_to_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["raincheck", "tools", "reports.py"])
+    write("reports.py", f"import sys\n{SERVER}\nassert sys.argv == ['reports.py'], sys.argv\n")
+    assert isinstance(load_tasks("reports.py"), Tasks)
+    assert sys.argv == ["raincheck", "tools", "reports.py"]
+
+
+def test_of_several_the_one_that_is_named_is_meant() -> None:
+    write("reports.py", SERVER + OTHER)
+    said = refused("reports.py")
+    assert said == "reports.py has the tasks of several servers: write reports.py:tasks or reports.py:others"
+    assert load_tasks("reports.py:others") is not load_tasks("reports.py:tasks")
+
+
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        ("", "as in tasks = Tasks(mcp)"),
+        ("from mcp.server.mcpserver import MCPServer\nserver = MCPServer('a')\n", "as in tasks = Tasks(server)"),
+    ],
+)
+def test_a_module_without_tasks_says_how_to_attach_them(text: str, how: str) -> None:
+    said = refused(write("reports.py", text))
+    assert said == f"reports.py has no tasks: attach tasks to a server at its top level, {how}"
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("reports.py:nope", "reports.py has no 'nope': write reports.py:tasks"),
+        ("reports.py:tasks.nope", "reports.py has no 'tasks.nope': write reports.py:tasks"),
+        ("reports.py:my-tasks", "reports.py has no 'my-tasks': write reports.py:tasks"),
+        ("reports.py:number", "'number' in reports.py is of type int, and not a Tasks or a server with tasks: write"),
+        ("reports.py:bare", "'bare' in reports.py is a server without tasks, and not a Tasks"),
+        ("reports.py:", "'reports.py:' does not say what to load: write file.py, file.py:object, package.module or"),
+        (":tasks", "':tasks' does not say what to load"),
+        ("", "'' does not say what to load"),
+        ("nope.py", "there is no file nope.py (looked for it from "),
+        ("nope/reports.py:mcp", "there is no file nope/reports.py (looked for it from "),
+        ("nope", "there is no module 'nope' in "),
+        ("nope.server:mcp", "there is no module 'nope' in "),
+        ("reports.server", "there is no module 'reports.server' in "),
+        ("empty", "empty is a folder: write which file in it, such as empty/server.py"),
+        ("./empty/", "empty is a folder: write which file in it"),
+        ("..", ".. is a folder: write which file in it"),
+        (".reports", "there is no file .reports"),
+        ("my-reports", "there is no file my-reports"),
+        ("folder.py", "folder.py is a folder"),
+        ("notes.txt", "notes.txt is not a file of Python, which ends in .py"),
+    ],
+)
+def test_a_target_that_means_nothing_is_refused_with_what_to_write(target: str, told: str) -> None:
+    write("reports.py", f"{SERVER}\nnumber = 3\nbare = MCPServer('bare')\n")
+    write("notes.txt", "")
+    Path("empty").mkdir()
+    Path("folder.py").mkdir()
+    assert refused(target).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("one = 1\ndef two(:\n", "SyntaxError: invalid syntax (in reports.py, line 2)"),
+        ("one = 1\n\nimport no_such_thing\n", "No module named 'no_such_thing' (in reports.py, line 3)"),
+        ("from os import no_such_thing\n", "ImportError: cannot import name 'no_such_thing' from 'os'"),
+        ("def run():\n    raise ValueError('too\\nbad')\nrun()\n", "ValueError: too bad (in reports.py, line 2)"),
+        ("import json\njson.loads('{')\n", "(in reports.py, line 2)"),
+        ("import helper\n", "ZeroDivisionError: division by zero (in helper.py, line 2)"),
+        ("import reports_too\n", "SyntaxError: '(' was never closed (in reports_too.py, line 1)"),
+        ("eval('1 +')\n", "SyntaxError: invalid syntax (in reports.py, line 1)"),
+        ("class Odd(Exception):\n    def __str__(self): return 1 / 0\nraise Odd\n", "(in reports.py, line 3)"),
+        ("import sys\nsys.exit('no key')\n", "it ends the program, with 'no key': put what starts it under `if"),
+        (
+            "from . import helper\n",
+            "ImportError: attempted relative import with no known parent package (in reports.py",
+        ),
+        (f"{SERVER}\nTasks(mcp)\n", "server 'reports' has tasks already: attach them once (in reports.py, line 10)"),
+        ("one = '\0'\n", "can't be loaded: "),
+    ],
+)
+@pytest.mark.parametrize("target", ["reports.py", "reports", "reports.py:mcp"])
+def test_a_module_that_can_not_be_loaded_is_blamed_with_its_file_and_line(target: str, text: str, told: str) -> None:
+    write("reports.py", text)
+    write("helper.py", "one = 1\none / 0\n")
+    write("reports_too.py", "one = (\n")
+    said = refused(target)
+    assert said.partition(":")[0] == f"{target.partition(':')[0]} can't be loaded"
+    assert told in said
+    assert "\n" not in said
+
+
+def test_a_module_that_failed_once_can_be_loaded_later() -> None:
+    write("reports.py", "1 / 0")
+    assert "ZeroDivisionError" in refused("reports.py")
+    write("reports.py", f"{SERVER}# mended\n")
+    assert load_tasks("reports.py") is loaded("reports")["tasks"]
+
+
+def test_a_drive_is_not_mistaken_for_a_file_with_an_object() -> None:
+    assert split_target(r"C:\servers\reports.py") == (r"C:\servers\reports.py", None)
+    assert split_target(r"C:\servers\reports.py:mcp") == (r"C:\servers\reports.py", "mcp")
+
+
+def test_what_is_printed_meanwhile_goes_to_stderr_by_whatever_means(capfd: pytest.CaptureFixture[str]) -> None:
+    with stdout_aside():
+        sys.stdout.write("by Python\n")
+        os.write(1, b"by the system\n")
+        subprocess.run([sys.executable, "-c", "print('by a program')"], check=True)
+    sys.stdout.write("the answer\n")
+    told = capfd.readouterr()
+    assert told.out == "the answer\n"
+    assert sorted(told.err.splitlines()) == ["by Python", "by a program", "by the system"]

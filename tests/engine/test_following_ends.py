@@ -1,0 +1,180 @@
+"""Following what runs in the same process: its end is told and not read, and is what everybody else reads."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from watched import Watched, a_clock
+from workbench import QUICK, Bench
+
+from raincheck.core.content import View
+from raincheck.core.lifecycle import Phase
+from raincheck.core.owner import Owner, Scope
+from raincheck.core.retention import Retention
+from raincheck.core.retry import RetryPolicy
+from raincheck.engine import Engine, TaskContext
+from raincheck.errors import TaskNotFound, ToolError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+ALICE, BOB = (Owner.token("https://example.com", name) for name in ("alice", "bob"))
+SELDOM = replace(QUICK, look_every=1_000.0, lease=3_600.0)
+"""It looks at nothing that nobody told of."""
+
+
+@pytest.fixture
+def watched(bench: Bench) -> Watched:
+    watched = Watched(bench.store)
+    bench.store = watched.as_store
+    return watched
+
+
+def add_gated(bench: Bench) -> asyncio.Event:
+    """A tool that ends as it is told, when its gate is open."""
+    gate = asyncio.Event()
+
+    @bench.toolbox.tool(retry=RetryPolicy(attempts=1))
+    async def gated(how: str, task: TaskContext) -> dict[str, str]:
+        await gate.wait()
+        if how == "asks":
+            await task.elicit("How?", {"type": "object"})
+        if how == "reports":
+            raise ToolError("not today")
+        if how == "raises":
+            raise ConnectionError
+        return {"how": how}
+
+    return gate
+
+
+async def all_of(engine: Engine, task_id: str, owner: Owner = ALICE) -> list[View]:
+    return [view async for view in engine.follow(task_id, owner=owner)]
+
+
+@pytest.mark.parametrize("how", ["returns", "reports", "raises"])
+async def test_the_end_that_is_told_is_the_one_that_is_kept(bench: Bench, watched: Watched, how: str) -> None:
+    gate = add_gated(bench)
+    async with bench.working(SELDOM) as engine:
+        task = await engine.submit("gated", {"how": how}, owner=ALICE)
+        following = asyncio.create_task(all_of(engine, task.id))
+        await watched.done("view")
+        reads = watched.calls["view"]
+        gate.set()
+        told = (await following)[-1]
+        assert watched.calls["view"] == reads
+        assert told == await bench.store.view(task.id, Scope.everything(), now=task.created_at)
+        assert told.task.is_terminal
+
+
+async def test_nobody_is_told_of_somebody_elses_task(bench: Bench, watched: Watched) -> None:
+    gate = add_gated(bench)
+    gate.set()
+    async with bench.working(SELDOM) as engine:
+        may_read = watched.hold_up("view")
+        task = await engine.submit("gated", {"how": "returns"}, owner=ALICE)
+        theirs = [asyncio.create_task(all_of(engine, task.id, owner)) for owner in (BOB, Owner.local())]
+        follow_all = engine.follow_all([task.id, "unknown"], owner=BOB)
+        theirs_of_many = asyncio.ensure_future(anext(follow_all, None))
+        # It ends while they are still about to read it.
+        await watched.done("commit")
+        may_read.set()
+        for following in theirs:
+            with pytest.raises(TaskNotFound):
+                await following
+        assert await theirs_of_many is None
+        with pytest.raises(TaskNotFound):
+            await anext(engine.follow(task.id, owner=BOB, known=task))
+
+
+async def test_whoever_has_just_submitted_it_need_not_read_it(bench: Bench, watched: Watched) -> None:
+    gate = add_gated(bench)
+    async with bench.working(SELDOM) as engine:
+        task = await engine.submit("gated", {"how": "returns"})
+        views = engine.follow(task.id, known=task)
+        first = asyncio.ensure_future(anext(views))
+        await asyncio.sleep(0)
+        gate.set()
+        assert (await first).task.phase is Phase.COMPLETED
+        assert [view async for view in views] == []
+        assert watched.calls["view"] == 0
+
+
+async def test_what_has_happened_since_it_was_known_is_told(bench: Bench) -> None:
+    gate = add_gated(bench)
+    async with bench.working(SELDOM) as engine:
+        task = await engine.submit("gated", {"how": "asks"})
+        gate.set()
+        await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
+        async with aclosing(engine.follow(task.id, known=task)) as views:
+            assert [one.key for one in (await anext(views)).inputs] == ["elicit-0"]
+        await engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {}}})
+        end = await engine.wait(task.id)
+        assert [view async for view in engine.follow(task.id, known=task)] == [end]
+        assert [view async for view in engine.follow(task.id, known=end.task)] == [end]
+
+
+async def test_a_follower_who_begins_late_does_not_miss_the_end(bench: Bench) -> None:
+    """Between `follow` and its first step, the task may have ended."""
+    gate = add_gated(bench)
+    gate.set()
+    async with bench.working(SELDOM) as engine:
+        task = await engine.submit("gated", {"how": "returns"})
+        views = engine.follow(task.id, known=task)
+        await engine.wait(task.id)
+        assert [view.task.phase async for view in views] == [Phase.COMPLETED]
+
+
+async def test_an_end_is_seen_that_is_not_kept_at_all(bench: Bench) -> None:
+    @bench.toolbox.tool(retention=Retention(keep=timedelta(0)))
+    async def gone_at_once() -> str:
+        return "seen"
+
+    async with bench.working(SELDOM) as engine:
+        for _ in range(5):
+            task = await engine.submit("gone_at_once")
+            assert [view.outcome async for view in engine.follow(task.id, known=task)] == [b'"seen"']
+
+
+async def test_a_task_that_somebody_cancels_ends_for_who_knows_it_as_running(bench: Bench) -> None:
+    add_gated(bench)
+    async with bench.working(SELDOM) as engine:
+        task = await engine.submit("gated", {"how": "returns"})
+        await engine.cancel(task.id)
+        # So that the hint has come and gone before anybody follows.
+        await asyncio.sleep(0)
+        phases = [view.task.phase async for view in engine.follow(task.id, known=task)]
+        assert phases[-1] is Phase.CANCELLED
+
+
+async def test_following_ends_after_a_while(bench: Bench) -> None:
+    gate, clock = add_gated(bench), a_clock()
+    async with bench.working(SELDOM, clock=clock) as engine:
+        task = await engine.submit("gated", {"how": "returns"})
+        following = asyncio.create_task(_phases(engine, task.id, 2.0))
+        await asyncio.sleep(0.02)
+        clock.advance(1.9)
+        await asyncio.sleep(0.02)
+        assert not following.done()
+        clock.advance(0.1)
+        assert await following == [Phase.RUNNING]
+        gate.set()
+        assert (await _phases(engine, task.id, 2.0))[-1] is Phase.COMPLETED
+
+
+async def test_following_ends_in_time_though_the_store_does_not_answer(bench: Bench, watched: Watched) -> None:
+    add_gated(bench)
+    clock = a_clock()
+    async with bench.working(SELDOM, clock=clock) as engine:
+        task = await engine.submit("gated", {"how": "returns"})
+        may_read = watched.hold_up("view")
+        following = asyncio.create_task(_phases(engine, task.id, 2.0))
+        await watched.asked("view")
+        clock.advance(2.0)
+        assert await following == []
+        may_read.set()
+
+
+async def _phases(engine: Engine, task_id: str, seconds: float) -> list[Phase]:
+    return [view.task.phase async for view in engine.follow(task_id, within=seconds)]

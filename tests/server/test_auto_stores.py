@@ -1,0 +1,175 @@
+"""What was measured is in the store: for others on the same file, and for the next who comes, each call once."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from auto_shop import QUICK, SLOW, Workshop
+from away import Away
+from plain_clock import WatchedClock
+
+from raincheck import open_store
+from raincheck.core.durations import Sketch
+from raincheck.engine.machinery import LEARN_EVERY
+from raincheck.errors import StoreUnavailable
+from raincheck.server.choosing import ENOUGH
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+
+async def measured_in(file: Path, namespace: str = "shop") -> int:
+    """How many calls the file knows of."""
+    async with open_store(file) as store:
+        known = await store.learn(namespace, {})
+    return known.get("take", Sketch()).total
+
+
+async def test_what_was_measured_before_a_restart_decides_after_it(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+    for calls in (4, 3, 3):
+        workshop = Workshop(file)
+        async with workshop.open() as caller:
+            assert await workshop.learn(caller, QUICK, calls) == ["task"] * calls
+    workshop = Workshop(file)
+    async with workshop.open() as caller:
+        assert (await workshop.explained()).measured == ENOUGH
+        assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
+    assert await measured_in(file) == ENOUGH + 1
+
+
+async def test_a_tool_that_was_slow_before_a_restart_is_known_to_be_slow_after_it(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+    workshop = Workshop(file, expected=0.1)
+    async with workshop.open() as caller:
+        await workshop.learn(caller, SLOW)
+    workshop = Workshop(file, expected=0.1)
+    async with workshop.open():
+        assert await workshop.window() == 0
+
+
+async def test_servers_on_one_file_learn_from_each_other(tmp_path: Path) -> None:
+    clock = WatchedClock()
+    here, there = Workshop(tmp_path / "tasks.db", clock), Workshop(tmp_path / "tasks.db", clock)
+    async with here.open() as one, there.open() as other:
+        for workshop, caller in ((here, one), (there, other)):
+            # Each runs what it is called for itself.
+            assert await workshop.learn(caller, QUICK, ENOUGH // 2) == ["task"] * (ENOUGH // 2)
+        for _ in range(2):
+            await go_by(clock, here, there)
+        for workshop, caller in ((here, one), (there, other)):
+            assert (await workshop.explained()).measured >= ENOUGH
+            assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
+    assert await measured_in(tmp_path / "tasks.db") == ENOUGH + 2
+
+
+async def go_by(clock: WatchedClock, *workshops: Workshop) -> None:
+    """Let the time pass after which servers tell and hear what was measured, and let them do so."""
+    await clock.asleep(LEARN_EVERY, len(workshops))
+    clock.advance(LEARN_EVERY)
+    await asyncio.sleep(0)
+    await clock.asleep(LEARN_EVERY, len(workshops))
+
+
+async def test_servers_of_other_names_on_one_file_do_not(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+    here = Workshop(file)
+    async with here.open() as caller:
+        await here.learn(caller, QUICK)
+    there = Workshop(file, None, {"namespace": "elsewhere"})
+    async with there.open() as caller:
+        assert (await there.explained()).measured == 0
+        assert (await there.run(caller, QUICK))["resultType"] == "task"
+    assert (await measured_in(file), await measured_in(file, "elsewhere")) == (ENOUGH, 1)
+
+
+async def test_a_server_that_does_not_work_itself_knows_what_others_have_measured(tmp_path: Path) -> None:
+    clock = WatchedClock()
+    here = Workshop(tmp_path / "tasks.db", clock)
+    idle = Workshop(tmp_path / "tasks.db", clock, {"works": False})
+    async with here.open() as one, idle.open():
+        await here.learn(one, QUICK)
+        await go_by(clock, here, idle)
+        await go_by(clock, here, idle)
+        assert (await idle.explained()).measured == ENOUGH
+        assert await idle.window() == await here.window() > 0
+
+
+class Deaf(Away):
+    """In front of a store that hears of no durations, or late, when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(monkeypatch)
+        self.is_deaf = False
+        self.listens = asyncio.Event()
+        self.listens.set()
+        self.told = asyncio.Event()
+
+    async def learn(self, *args: Any, **kwargs: Any) -> Any:
+        self.told.set()
+        if self.is_deaf:
+            self.missed.set()
+            raise StoreUnavailable("a store", "it is out of reach for a while")
+        await self.listens.wait()
+        return await self._store.learn(*args, **kwargs)
+
+
+async def test_while_nothing_can_be_kept_of_what_is_measured_it_counts_here_and_is_kept_once_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    away, workshop = Deaf(monkeypatch), Workshop(tmp_path / "tasks.db")
+    async with workshop.open() as caller:
+        await caller.request("server/discover")
+        away.is_deaf = True
+        for number in range(1, ENOUGH + 1):
+            assert (await workshop.run(caller, QUICK))["resultType"] == "task"
+            # Somebody tries again now and then, in vain.
+            away.missed.clear()
+            while not away.missed.is_set():
+                workshop.clock.advance(LEARN_EVERY)
+                await caller.request("server/discover")
+            assert (await workshop.explained()).measured == number
+        assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
+        assert await measured_in(tmp_path / "tasks.db") == 0
+        away.is_deaf = False
+        for _ in range(3):
+            away.told.clear()
+            while not away.told.is_set():
+                workshop.clock.advance(LEARN_EVERY)
+                await caller.request("server/discover")
+            assert (await workshop.explained()).measured == ENOUGH + 1
+    assert await measured_in(tmp_path / "tasks.db") == ENOUGH + 1
+
+
+async def test_while_it_is_being_told_what_was_measured_counts_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    away, workshop = Deaf(monkeypatch), Workshop(tmp_path / "tasks.db")
+    async with workshop.open() as caller:
+        await workshop.learn(caller, QUICK, 4)
+        await caller.request("server/discover")
+        away.listens.clear()
+        away.told.clear()
+        while not away.told.is_set():
+            workshop.clock.advance(LEARN_EVERY)
+            await caller.request("server/discover")
+        assert (await workshop.explained()).measured == 4
+        await workshop.learn(caller, QUICK, 3)
+        assert (await workshop.explained()).measured == 7
+        away.listens.set()
+    assert await measured_in(tmp_path / "tasks.db") == 7
+
+
+async def test_a_server_that_can_not_tell_what_it_measured_stops_in_good_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, workshop = Deaf(monkeypatch), Workshop(tmp_path / "tasks.db")
+    async with workshop.open() as caller:
+        await workshop.learn(caller, QUICK, 3)
+        away.is_deaf = True
+    assert [one.levelno for one in caplog.records if one.levelno > logging.WARNING] == []
+    away.is_deaf = False
+    again = Workshop(tmp_path / "tasks.db")
+    async with again.open():
+        assert (await again.explained()).measured == 0

@@ -1,0 +1,31 @@
+"""Files as earlier versions of raincheck left them."""
+
+from contextlib import closing
+from pathlib import Path
+
+from raincheck.stores.memory import MemoryStore
+from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sqlite.migrate import shipped_migrations
+from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores.sqlite.rows import row_of_creation, row_of_entry
+from raincheck.testing import FakeClock, Scene
+
+SECRETS_SINCE = 3
+
+
+def write_older_file(path: Path, version: int) -> None:
+    """A file as raincheck left it when its schema had this version, with three queued tasks and, if it had any, a
+    secret."""
+    prepare_file(path, connect, 5, shipped_migrations()[:version])
+    scene = Scene(MemoryStore(), FakeClock())
+    with closing(connect(str(path), 5)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (version,)
+        for creation in (scene.creation(), scene.creation(), scene.creation()):
+            row = row_of_creation(creation)
+            insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own
+            pk = connection.execute(insert, [*row.values()]).lastrowid
+            assert pk is not None
+            connection.execute(QUERIES["insert_entry"], row_of_entry(pk, creation.entry))
+            connection.execute(QUERIES["put_payload"], (pk, "arguments", creation.arguments))
+        if version >= SECRETS_SINCE:
+            connection.execute(QUERIES["insert_secret"], ("kept", b"k" * 32))
