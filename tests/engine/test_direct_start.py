@@ -163,7 +163,7 @@ async def test_many_who_ask_at_once_get_no_more_places_than_there_are(bench: Ben
         tasks = await asyncio.gather(*(engine.submit(name) for _ in range(20) for name in ("free", "narrow")))
         phases = [(await engine.wait(task.id)).task.phase for task in tasks]
     assert set(phases) == {Phase.COMPLETED}
-    assert most == 3
+    assert 1 < most <= 3
 
 
 async def test_what_a_claim_on_its_way_brings_has_its_places(bench: Bench, watched: Watched) -> None:

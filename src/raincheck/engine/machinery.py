@@ -103,6 +103,7 @@ class Machinery:
     async def stop(self) -> None:
         """Take nothing new, let bodies end, hand back those that have not, and let everything go."""
         self._worker.stop_claiming()
+        self._starter.stop_beginning()
         if self._working is not None:
             # Not cancelled: a claim that is on its way would be lost, and its task left to its lease.
             await asyncio.wait([self._working])

@@ -1,6 +1,7 @@
 """Which attempts have a place in this process, and for how many more there is room."""
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ class Places:
         self._toolbox = toolbox
         self._concurrency = concurrency
         self._room = room
+        self._context = contextvars.copy_context()
         self._taken: dict[Job, Task] = {}
         self._by_task: dict[TaskId, Job] = {}
         # What a claim on its way may bring: so many attempts, of these tools.
@@ -49,7 +51,9 @@ class Places:
 
     def take(self, task: Task, attempt: Coroutine[Any, Any, Task | None]) -> None:
         """Have an attempt seen through in a place, which is free again when that has ended."""
-        job = asyncio.create_task(attempt, name=f"attempt on {task.id}")
+        # Not in the context of whoever asked for it: a request, and who made it, need not live as long as the work.
+        context = self._context.copy()
+        job = asyncio.get_running_loop().create_task(attempt, name=f"attempt on {task.id}", context=context)
         self._taken[job] = task
         self._by_task[task.id] = job
         job.add_done_callback(self._leave)

@@ -5,6 +5,7 @@ task costs that takes a millisecond. Nobody is overtaken: the store begins it on
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -17,7 +18,7 @@ from raincheck.engine.runner import Runner
 from raincheck.engine.settings import Settings
 from raincheck.engine.toolbox import Toolbox
 from raincheck.errors import StoreError
-from raincheck.stores.requests import ClaimRequest
+from raincheck.stores.requests import ClaimRequest, HeldAttempt
 
 
 class Starter:
@@ -64,6 +65,10 @@ class Starter:
         self._places.take(creation.task, self._keep_and_run(creation, self._offer, now, kept))
         return kept
 
+    def stop_beginning(self) -> None:
+        """Begin nothing new."""
+        self._is_stopping = True
+
     async def stop(self) -> None:
         """Begin nothing new, and wait until what is on its way has been kept: it would be left to its lease."""
         self._is_stopping = True
@@ -85,7 +90,16 @@ class Starter:
         self._arrive(kept, task)
         if task.id != creation.task.id or task.attempt is None:
             return None
+        await self._renew_if_late(task, now)
         return await self._run(task, _first_journal(task, creation))
+
+    async def _renew_if_late(self, task: Task, asked_at: datetime) -> None:
+        """Have a whole lease for a task that had to wait until others had written: its lease began before that."""
+        now = self._means.clock.now()
+        if now - asked_at > self._offer.lease_for / 3:
+            with suppress(StoreError):
+                held = HeldAttempt(task.id, task.fence)
+                await self._means.store.extend_leases([held], until=now + self._offer.lease_for)
 
     def _arrive(self, kept: asyncio.Future[Task], what: Task | BaseException) -> None:
         """Tell whoever asked, if they are still there."""

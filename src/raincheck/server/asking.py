@@ -82,9 +82,9 @@ class Asking:
         self._left: dict[TaskId, asyncio.Future[None]] = {}
         """What goes on for callers that are gone: for each task, for the last of them."""
 
-    def is_asking(self, view: View) -> bool:
-        """Whether what the task asks is before somebody in this process."""
-        return any(self._turns.is_taken((view.task.id, one.key)) for one in view.inputs)
+    def is_asking(self, ctx: AnyContext, view: View) -> bool:
+        """Whether what the task asks is before somebody on the connection of this request."""
+        return any(self._turns.is_taken(ctx, (view.task.id, one.key)) for one in view.inputs)
 
     @asynccontextmanager
     async def beside(self, ctx: AnyContext, task: Task, *, is_seen: bool) -> AsyncGenerator["Conversation"]:

@@ -19,6 +19,7 @@ from raincheck.core.content import InputKind
 from raincheck.core.payload import Json
 from raincheck.server.owners import verified_token
 from raincheck.server.sdk import AnyContext
+from raincheck.wire.words import as_object
 
 _acting: ContextVar[bool] = ContextVar("raincheck_acting", default=False)
 _tracer = trace.get_tracer("raincheck")
@@ -35,7 +36,13 @@ def describe_caller(ctx: AnyContext, answers: Json = None, *, in_words: bool = F
     told: dict[str, Json] = {"identity": _identity(ctx), "trace": trace_context, "answers": answers}
     known = {name: value for name, value in told.items() if value}
     declared = declared_capabilities(ctx.session.client_capabilities)
-    return {**known, "capabilities": {**declared, **ANSWERED_IN_WORDS} if in_words else declared}
+    return {**known, "capabilities": _with_words(declared) if in_words else declared}
+
+
+def _with_words(declared: Mapping[str, Json]) -> Mapping[str, Json]:
+    """What a caller can be asked one way or the other."""
+    both = {kind: {**as_object(ways), **as_object(declared.get(kind))} for kind, ways in ANSWERED_IN_WORDS.items()}
+    return {**declared, **both}
 
 
 def _identity(ctx: AnyContext) -> Json:

@@ -47,7 +47,8 @@ class G1Methods:
             task_id = named_task(ctx)
             with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
-            return await self._showing.translate(view, partial(g1.detailed, now=self._running.options.clock.now()))
+            tell = partial(g1.detailed, now=self._running.options.clock.now())
+            return await self._showing.translate(view, tell, has_result=False)
 
     async def result(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """What the call itself would have returned, as soon as it is there. Who waits is asked what the task asks."""

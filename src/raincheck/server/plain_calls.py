@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, assert_never, cast
+from typing import Any, TypeAlias
 
 from mcp.server.context import HandlerResult
 from mcp.shared.exceptions import MCPError
@@ -13,10 +12,11 @@ from mcp_types import CallToolRequestParams
 from raincheck.core.content import InputKind, InputRequest, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import Task
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, RaincheckError, TaskNotFound
 from raincheck.server import audit
+from raincheck.server.places import RESULTS, Places
+from raincheck.server.plain_answers import TEXT, answer_to
 from raincheck.server.refusals import as_protocol_error
 from raincheck.server.requests import LONGEST_ID
 from raincheck.server.results import COMPLETE
@@ -27,15 +27,8 @@ from raincheck.server.waiting import Waiting, is_next_round
 from raincheck.wire.plain import Telling, refused
 from raincheck.wire.plain_listing import listed
 from raincheck.wire.spoken import described, squeezed
-from raincheck.wire.words import as_object
 
 MOST_LISTED = 3
-
-PLACEHOLDER = re.compile(r"<(array|boolean|integer|number|object|reply|string|value)>")
-"""What an example has where the answer is to be."""
-
-TEXT = "text"
-"""The field of a model's reply."""
 
 REJECTED = -1
 """The protocol's code for what a user does not let a model say."""
@@ -52,6 +45,7 @@ class PlainCalls:
         self._telling = telling
         self._waiting = waiting
         self._showing = Showing(running)
+        self._places = Places(RESULTS)
         self._schemas: dict[str, Any] = {tool["name"]: tool["inputSchema"] for tool in listed(telling)}
         names = telling.tools
         self._serve: dict[str, Callable[[AnyContext, Arguments, Owner], Awaitable[Answer]]] = {
@@ -68,18 +62,21 @@ class PlainCalls:
     async def __call__(self, ctx: AnyContext, params: CallToolRequestParams, owner: Owner) -> HandlerResult:
         try:
             if is_next_round(ctx, params):
-                task = await self._waiting.answered(params, owner)
-                answer = await self._waiting.wait(ctx, task, self._telling.wait)
+                answer = await self._go_on(ctx, await self._waiting.answered(params, owner))
             else:
                 arguments = _read(params.arguments)
                 await asyncio.to_thread(_check, params.name, self._schemas[params.name], arguments)
                 answer = await self._serve[params.name](ctx, arguments, owner)
             return await self._ended(answer) if isinstance(answer, View) else {**COMPLETE, **answer}
         except TaskNotFound as error:
-            audit.note(audit.REFUSED, owner, method=ctx.method, tool=params.name, task_id=error.task_id)
-            return {**self._telling.unknown(error.task_id, may_list=owner.may_list), **COMPLETE}
+            told = self._telling.unknown(error.task_id, may_list=owner.may_list)
+            refusal, task_id = as_protocol_error(error), error.task_id
         except RaincheckError as error:
-            return {**refused(squeezed(as_protocol_error(error).error.message)), **COMPLETE}
+            refusal, task_id = as_protocol_error(error), None
+            told = refused(squeezed(refusal.error.message))
+        code = refusal.error.code
+        audit.note(audit.REFUSED, owner, method=ctx.method, tool=params.name, task_id=task_id, code=code)
+        return {**told, **COMPLETE}
 
     async def _ended(self, view: View) -> dict[str, Any]:
         """The result of a task. A model reads of an error more surely than a host passes one on."""
@@ -92,7 +89,11 @@ class PlainCalls:
 
     async def _wait(self, ctx: AnyContext, arguments: Arguments, owner: Owner) -> Answer:
         view = await self._view(arguments, owner)
-        return view if view.task.is_terminal else await self._waiting.wait(ctx, view.task, self._telling.wait)
+        return view if view.task.is_terminal else await self._go_on(ctx, view.task)
+
+    async def _go_on(self, ctx: AnyContext, task: Task) -> Answer:
+        with self._places.taken(task.owner, 1):
+            return await self._waiting.wait(ctx, task, self._telling.wait)
 
     async def _status(self, _: AnyContext, arguments: Arguments, owner: Owner) -> dict[str, Any]:
         now = self._running.options.clock.now()
@@ -114,9 +115,11 @@ class PlainCalls:
     async def _cancel(self, _: AnyContext, arguments: Arguments, owner: Owner) -> dict[str, Any]:
         task_id = _id_of(arguments)
         try:
-            return self._telling.cancelled(await self._running.engine.cancel(task_id, owner=owner))
+            task = await self._running.engine.cancel(task_id, owner=owner)
         except IllegalTransition:
             return self._telling.too_late(await self._running.engine.task(task_id, owner=owner))
+        audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)
+        return self._telling.cancelled(task)
 
     async def _answer(self, ctx: AnyContext, arguments: Arguments, owner: Owner) -> Answer:
         view = await self._view(arguments, owner)
@@ -133,7 +136,7 @@ class PlainCalls:
         except InvalidValue as error:
             why = str(error).removeprefix(f"the answer to {key!r} is not what was asked for: ")
             return self._telling.not_an_answer(view, why)
-        return await self._waiting.wait(ctx, view.task, self._telling.wait)
+        return await self._go_on(ctx, view.task)
 
     async def _keep(self, task: Task, question: InputRequest, arguments: Arguments) -> None:
         engine, action = self._running.engine, arguments.get("action", "accept")
@@ -141,7 +144,7 @@ class PlainCalls:
             refusal = ProtocolError(f"the caller said: {action}", REJECTED)
             await engine.refuse(task.id, question.key, refusal, owner=task.owner)
             return
-        answer = {"action": action} if action != "accept" else _answer_to(question, arguments)
+        answer = {"action": action} if action != "accept" else answer_to(question, arguments)
         await engine.answer(task.id, {question.key: answer}, owner=task.owner)
 
     async def _view(self, arguments: Arguments, owner: Owner) -> View:
@@ -161,7 +164,7 @@ def _read(arguments: Arguments | None) -> dict[str, Any]:
     if isinstance(answer := given.get("answer"), str):
         try:
             read: object = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             read = None
         given["answer"] = read if isinstance(read, dict) else {TEXT: answer}
     return given
@@ -174,38 +177,3 @@ def _check(tool: str, schema: Any, arguments: Arguments) -> None:  # noqa: ANN40
     checking: Any = Draft202012Validator(schema)
     for error in checking.iter_errors(dict(arguments)):
         raise InvalidValue(f"{tool} can't be called like that: {error.message}")
-
-
-def _answer_to(question: InputRequest, arguments: Arguments) -> Json:
-    """What was answered, in the words of the protocol. Only what is surely an answer: to say nothing is not to say yes.
-
-    Raises:
-        InvalidValue: it is none.
-    """
-    answer: object = arguments.get("answer")
-    if not isinstance(answer, Mapping) or set(cast("Mapping[str, Any]", answer)) == {"action"}:
-        raise InvalidValue("the answer is an object with what was asked for; to refuse is an `action` beside it")
-    # No form knows null: it is what some models give for nothing.
-    given: dict[str, Any] = {name: one for name, one in cast("Mapping[str, Any]", answer).items() if one is not None}
-    if any(isinstance(one, str) and PLACEHOLDER.fullmatch(one) for one in given.values()):
-        raise InvalidValue("put the real answer where the example has < and >")
-    match question.kind:
-        case InputKind.ELICITATION if set(given) == {TEXT} and not _asks_for_text(question):
-            raise InvalidValue("the answer is an object with what was asked for, not a text")
-        case InputKind.ELICITATION:
-            return {"action": "accept", "content": given}
-        case InputKind.SAMPLING:
-            if TEXT not in given:
-                raise InvalidValue('the answer is your reply, as {"text": "…"}')
-            said = {"type": "text", "text": str(given[TEXT])}
-            return {"role": "assistant", "model": "the caller's", "content": said}
-        case InputKind.ROOTS:
-            return given
-        case _:
-            assert_never(question.kind)
-
-
-def _asks_for_text(question: InputRequest) -> bool:
-    """Whether a form has a field of the name that we give a text that came alone."""
-    schema = as_object(as_object(decode(question.request)).get("requestedSchema"))
-    return TEXT in as_object(schema.get("properties"))

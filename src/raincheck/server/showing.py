@@ -22,13 +22,15 @@ class Showing:
     def __init__(self, running: Running) -> None:
         self._running = running
 
-    async def translate(self, view: View, tell: Callable[..., object] = g2.detailed) -> dict[str, Any]:
-        """The task as its owner is about to be shown it, in the words of `tell`.
+    async def translate(
+        self, view: View, tell: Callable[..., object] = g2.detailed, *, has_result: bool = True
+    ) -> dict[str, Any]:
+        """The task as its owner is about to be shown it, in the words of `tell`, which may be without its result.
 
         Raises:
             MCPError: what is kept of it can't be read, which is not its owner's fault.
         """
-        await self.note(view)
+        await self.note(view, has_result=has_result)
         with reading(view):
             return cast("dict[str, Any]", tell(view, poll_ms=self._running.pace.interval_ms(view.task)))
 
@@ -42,13 +44,13 @@ class Showing:
         with reading(view):
             return call_result(view)
 
-    async def note(self, view: View) -> None:
+    async def note(self, view: View, *, has_result: bool = True) -> None:
         """The view is about to be shown to its owner."""
         task = view.task
         if not task.is_terminal:
             return
         audit.note("retrieved", task.owner, task_id=task.id, tool=task.tool.name)
-        if is_joined_by_arguments(task):
+        if has_result and is_joined_by_arguments(task):
             # First, so that whoever makes the same call from now on, anywhere, has it done anew.
             releasing = asyncio.ensure_future(self._running.engine.release_key(task))
             self._running.hold(releasing)

@@ -55,7 +55,9 @@ class ToolCalls:
         if self._plain is not None and self._plain.has(params.name) and not is_theirs:
             if asks_for_task(ctx):
                 raise _not_as_a_task(params.name)
-            return await self._plain(ctx, params, await self._running.owner_of(ctx))
+            owner = await self._running.owner_of(ctx)
+            with refusing(ctx, owner):
+                return await self._plain(ctx, params, owner)
         tool = self._tools.find(params.name)
         if tool is None:
             if asks_for_task(ctx):

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from raincheck.clock import Clock
 from raincheck.core.records import TaskId
 from raincheck.server.presence import until_away
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk import AnyContext, connection_of
 
 ASKED_FOR = 600.0
 """Seconds in which somebody answers who is asked. After that, it is asked again."""
@@ -23,6 +23,7 @@ class Turn:
     def __init__(self, ctx: AnyContext, before: "Turn | None", clock: Clock) -> None:
         self.before = before
         self._clock = clock
+        self.connection = connection_of(ctx)
         self.job = asyncio.current_task()
         self.is_free = asyncio.Event()
         """It is over, or who has it stays away."""
@@ -60,10 +61,10 @@ class Turns:
         self._clock = clock
         self._turns: dict[Question, Turn] = {}
 
-    def is_taken(self, question: Question) -> bool:
-        """Whether somebody is being asked."""
+    def is_taken(self, ctx: AnyContext, question: Question) -> bool:
+        """Whether somebody is being asked on the connection of this request."""
         turn = self._turns.get(question)
-        return turn is not None and not turn.is_free.is_set()
+        return turn is not None and not turn.is_free.is_set() and turn.connection is connection_of(ctx)
 
     @asynccontextmanager
     async def taken(self, ctx: AnyContext, question: Question) -> AsyncGenerator[Turn]:

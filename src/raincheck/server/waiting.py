@@ -65,7 +65,7 @@ class Waiting:
                 view = await while_there(ctx, self._running.options.clock, self.see(ctx, task, seconds))
                 if not view.task.is_terminal:
                     talk.leave(is_there=True)
-                    is_asked = self._asking.is_asking(view)
+                    is_asked = self._asking.is_asking(ctx, view)
         if view.task.is_terminal:
             return view
         if view.inputs and is_modern(ctx) and all(can_be_asked(ctx, one) for one in view.inputs):
