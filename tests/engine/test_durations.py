@@ -56,8 +56,12 @@ def add_work(bench: Bench, clock: FakeClock) -> None:
 
 async def run(engine: Engine, seconds: float, *, times: int = 1, **arguments: bool) -> None:
     for _ in range(times):
+        before = engine.durations.of("work").total
         task = await engine.submit("work", {"seconds": seconds, **arguments})
         await engine.wait(task.id)
+        # Its end can be read a moment before whoever wrote it knows that it is kept.
+        while engine.durations.of("work").total == before:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0)
 
 
 async def kept(bench: Bench) -> Mapping[str, Sketch]:
@@ -218,9 +222,8 @@ async def test_a_store_that_can_not_learn_breaks_nothing(bench: Bench) -> None:
 
     bench.store = cast("Store", Ignorant())
     async with bench.working(QUICK) as engine:
-        assert await bench.result_of("quick") == "done"
-        assert engine.durations.of("quick").total == 1
-        assert await bench.result_of("quick") == "done"
+        for _ in range(2):
+            assert await bench.result_of("quick") == "done"
     assert engine.durations.of("quick").total == 2
 
 
@@ -229,6 +232,5 @@ async def test_a_task_that_ends_before_it_was_created_took_no_time(bench: Bench,
     add_work(bench, clock)
     async with bench.working(CALM, clock=clock) as engine:
         clock.jump_to(clock.now() + timedelta(hours=1))
-        task = await engine.submit("work", {"seconds": -3_600.0})
-        await engine.wait(task.id)
+        await run(engine, -3_600.0)
         assert engine.durations.of("work") == Sketch().with_one(0.0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from auto_shop import QUICK, SLOW, Workshop
 from away import Away
+from caller import Caller
 from plain_clock import WatchedClock
 
 from raincheck import open_store
@@ -115,6 +116,17 @@ class Deaf(Away):
         return await self._store.learn(*args, **kwargs)
 
 
+async def until_again(event: asyncio.Event, workshop: Workshop, caller: Caller) -> None:
+    """Let time pass until something happens once more."""
+    event.clear()
+    for _ in range(500):
+        workshop.clock.advance(LEARN_EVERY)
+        await caller.request("server/discover")
+        if event.is_set():
+            return
+    pytest.fail("it never did")
+
+
 async def test_while_nothing_can_be_kept_of_what_is_measured_it_counts_here_and_is_kept_once_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -125,19 +137,13 @@ async def test_while_nothing_can_be_kept_of_what_is_measured_it_counts_here_and_
         for number in range(1, ENOUGH + 1):
             assert (await workshop.run(caller, QUICK))["resultType"] == "task"
             # Somebody tries again now and then, in vain.
-            away.missed.clear()
-            while not away.missed.is_set():
-                workshop.clock.advance(LEARN_EVERY)
-                await caller.request("server/discover")
+            await until_again(away.missed, workshop, caller)
             assert (await workshop.explained()).measured == number
         assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
         assert await measured_in(tmp_path / "tasks.db") == 0
         away.is_deaf = False
         for _ in range(3):
-            away.told.clear()
-            while not away.told.is_set():
-                workshop.clock.advance(LEARN_EVERY)
-                await caller.request("server/discover")
+            await until_again(away.told, workshop, caller)
             assert (await workshop.explained()).measured == ENOUGH + 1
     assert await measured_in(tmp_path / "tasks.db") == ENOUGH + 1
 
@@ -150,10 +156,7 @@ async def test_while_it_is_being_told_what_was_measured_counts_once(
         await workshop.learn(caller, QUICK, 4)
         await caller.request("server/discover")
         away.listens.clear()
-        away.told.clear()
-        while not away.told.is_set():
-            workshop.clock.advance(LEARN_EVERY)
-            await caller.request("server/discover")
+        await until_again(away.told, workshop, caller)
         assert (await workshop.explained()).measured == 4
         await workshop.learn(caller, QUICK, 3)
         assert (await workshop.explained()).measured == 7

@@ -56,7 +56,7 @@ class Places:
         job = asyncio.get_running_loop().create_task(attempt, name=f"attempt on {task.id}", context=context)
         self._taken[job] = task
         self._by_task[task.id] = job
-        job.add_done_callback(self._leave)
+        job.add_done_callback(self._leave, context=context)
 
     @contextmanager
     def kept_free(self, tools: frozenset[Tool], count: int) -> Generator[None]:
