@@ -137,7 +137,8 @@ class ToolCalls:
     async def _create(self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams, owner: Owner) -> Task:
         arguments = cast("Mapping[str, Json]", params.arguments or {})
         key = tool.policy.key_of(tool.name, arguments, cast("Mapping[str, Any] | None", ctx.meta), owner)
-        if key is None and tool.is_idempotent and owner.may_list:
+        # What the user answered first is not among the arguments, so such calls may look the same and not be.
+        if key is None and tool.is_idempotent and owner.may_list and params.input_responses is None:
             key = joining.key_of(tool.name, arguments)
         is_plain = not _takes_tasks(ctx) or tool.policy.mode == "forbidden"
         goes_on = is_plain and self._plain_wait(ctx, tool) is not None
