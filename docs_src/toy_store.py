@@ -92,9 +92,9 @@ class ToyStore:
         with self._opened().transaction() as documents:
             documents.release_key(task_id, key)
 
-    async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
+    async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
         with self._opened().transaction() as documents:
-            return documents.prune(now, ask.page_size(limit))
+            return documents.prune(now, ask.page_size(limit), only)
 
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
         return ask.overdue_of(self._opened().documents.live(), now=now, limit=limit)

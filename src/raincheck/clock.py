@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -23,6 +23,10 @@ class Clock(Protocol):
         """Something to await, which returns when so many seconds have passed on this clock since the call."""
         ...
 
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Have something called when so many seconds have passed, and return what prevents that."""
+        ...
+
 
 class SystemClock:
     """The clock of this machine."""
@@ -35,6 +39,9 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        return asyncio.get_running_loop().call_later(seconds, call).cancel
 
 
 def new_task_id(now: datetime) -> TaskId:

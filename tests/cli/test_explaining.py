@@ -93,7 +93,7 @@ async def test_only_tools_whose_calls_become_tasks_are_told_of_in_the_order_of_t
     explanation = await tasks.explain()
     assert [tool.name for tool in explanation.tools] == ["zip", "export_b", "export_a", "build"]
     assert [tool.mode for tool in explanation.tools] == ["auto", "required", "required", "auto"]
-    assert explanation.source == "nothing is measured: what is kept in memory: ends with the process that kept it"
+    assert explanation.source == "nothing is measured: what is kept in memory ends with the process that kept it"
 
 
 async def test_a_server_that_runs_is_asked_what_it_knows_itself() -> None:

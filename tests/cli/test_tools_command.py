@@ -108,7 +108,7 @@ def test_the_table_has_each_tool_what_its_callers_get_and_why() -> None:
     assert lines[:4] == [
         ["tool", "measured", "callers with tasks", "callers without tasks"],
         ["crunch", "10 calls", f"waits up to {in_words(wait['waits_seconds'])}, then gets a task", lines[1][3]],
-        ["auto", "half in 23 ms", wait["why"], "such callers wait as long as hosts let them"],
+        ["auto", "half in 23 ms", wait["why"], "such callers wait as long as plain_wait says"],
         ["", "9 of 10 in 1.7 s"],
     ]
     assert lines[1][3] == "waits up to 45 s, then is told how to go on"
@@ -155,22 +155,64 @@ def test_what_a_server_of_another_name_measured_is_not_ours() -> None:
     [
         ("tasks.db", "nothing is measured yet: there is no file {folder}/tasks.db"),
         ("nowhere/tasks.db", "nothing is measured yet: there is no file {folder}/nowhere/tasks.db"),
-        ("memory:", "nothing is measured: what is kept in memory: ends with the process that kept it"),
+        ("memory:", "nothing is measured: what is kept in memory ends with the process that kept it"),
     ],
 )
-@pytest.mark.parametrize("is_default", [True, False])
-def test_a_store_that_has_nothing_is_said_to_and_not_made(store: str, why: str, *, is_default: bool) -> None:
-    write(SERVER.replace("tasks.db", store) if is_default else SERVER)
-    words = ["reports.py"] if is_default else ["reports.py", "--store", store]
+def test_a_store_of_the_server_that_has_nothing_yet_is_said_to_and_not_made(store: str, why: str) -> None:
+    write(SERVER.replace("tasks.db", store))
     why = why.format(folder=Path.cwd())
-    done = run(*words)
-    assert done.exit_code == 0
+    done = run("reports.py")
+    assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == why
     # Where stdout is for a program to read, it is not among the JSON.
-    in_json = run(*words, "--json")
+    in_json = run("reports.py", "--json")
     assert in_json.stderr.splitlines() == [why]
     assert [tool["measured"] for tool in json.loads(in_json.stdout)] == [0, 0, 0]
     assert [path.name for path in Path.cwd().iterdir() if path.suffix != ".py" and path.is_file()] == []
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.parametrize("store", ["taks.db", "nowhere/tasks.db"])
+def test_a_store_that_is_named_and_is_not_there_ends_with_two_and_is_not_made(store: str, more: list[str]) -> None:
+    """It can only be a slip: nobody looks into what they know is not there."""
+    write()
+    teach(crunch=[600.0] * 10)
+    done = run("reports.py", "--store", store, *more)
+    assert (done.exit_code, done.stdout) == (2, "")
+    why = f"raincheck: there is no file {Path.cwd() / store}: name a store that a server has made\n"
+    assert done.stderr == why
+    assert not Path(store).exists()
+
+
+def test_memory_that_is_named_holds_nothing() -> None:
+    write()
+    done = run("reports.py", "--store", "memory:")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1].startswith("nothing is measured: what is kept in memory ends")
+
+
+TAKEN = "\n\n@mcp.tool()\nasync def task_wait() -> None: ...\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_tool_of_a_name_that_callers_without_tasks_need_is_told_of(more: list[str]) -> None:
+    write(SERVER + TAKEN)
+    teach(crunch=[600.0] * 10)
+    done = run("reports.py", *more)
+    assert done.exit_code == 0
+    assert done.stderr.startswith("raincheck: the server does not start like that: the server has a tool 'task_wait', ")
+    assert "crunch" in done.stdout
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("setting", ["plain_wait=None", "plain_tools=PlainTools.prefixed('reports_')"])
+def test_a_tool_of_such_a_name_is_fine_where_nobody_needs_the_name(setting: str) -> None:
+    server = SERVER.replace("import Tasks", "import PlainTools, Tasks").replace(
+        "clock=clock)", f"clock=clock, {setting})"
+    )
+    write(server + TAKEN)
+    done = run("reports.py")
+    assert (done.exit_code, done.stderr) == (0, "")
 
 
 def test_the_folder_of_the_default_store_is_not_made_either() -> None:

@@ -199,7 +199,7 @@ async def test_a_submitter_who_leaves_in_the_middle_does_not_leave_a_task_that_n
     async with bench.working(Settings(lease=3_600)) as engine:
         for hold_up in (watched.hold_up, watched.hold_up_replies):
             gate = hold_up("create")
-            submitting = asyncio.create_task(engine.submit("quick"))
+            submitting = asyncio.ensure_future(engine.submit("quick"))
             await watched.asked("create")
             submitting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -218,7 +218,7 @@ async def test_an_engine_that_stops_waits_for_what_is_on_its_way_and_hands_it_ba
     add_quick(bench)
     async with bench.working(Settings(grace=0)) as engine:
         may_return = watched.hold_up_replies("create")
-        submitting = asyncio.create_task(engine.submit("quick"))
+        submitting = asyncio.ensure_future(engine.submit("quick"))
         await watched.done("create")
         stopping = asyncio.create_task(engine.stop())
         await asyncio.sleep(0.05)
@@ -341,10 +341,9 @@ async def test_one_that_is_to_be_tried_again_is_found_though_something_of_it_kee
             await task.step("wait", may_end.wait)
         return task.attempt
 
-    try:
-        async with bench.working(Settings(look_every=1_000, concurrency=2)) as engine:
+    async with bench.working(Settings(look_every=1_000, concurrency=2)) as engine:
+        try:
             task = await engine.submit("stubborn")
             assert (await engine.wait(task.id)).outcome == b"2"
+        finally:
             may_end.set()
-    finally:
-        may_end.set()

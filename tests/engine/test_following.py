@@ -4,15 +4,18 @@ import asyncio
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
+from hinting import NamesNobody
 from watched import Watched, a_clock
 from workbench import QUICK, Bench
 
 from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase
 from raincheck.engine import Engine, TaskContext
-from raincheck.errors import ConfigurationError, TaskNotFound
+from raincheck.errors import ConfigurationError, StoreUnavailable, TaskNotFound
+from raincheck.stores.interface import Store
 from raincheck.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -85,6 +88,39 @@ async def test_a_change_of_one_task_makes_nobody_read_the_others() -> None:
             for gate in gates.values():
                 gate.set()
     await memory.close()
+
+
+async def test_what_was_looked_at_again_and_has_not_changed_is_not_told_again(bench: Bench) -> None:
+    gates = add_gates(bench)
+    watched = Watched(cast("Store", NamesNobody(bench.store)))
+    bench.store = watched.as_store
+    async with bench.working(SELDOM) as engine, asyncio.timeout(10):
+        task = await engine.submit("gated", {"name": "a"})
+        async with aclosing(engine.follow(task.id)) as views, aclosing(engine.follow(task.id, known=task)) as later:
+            assert (await anext(views)).task.phase is Phase.RUNNING
+            following = [asyncio.ensure_future(anext(views)), asyncio.ensure_future(anext(later))]
+            for name in "bc":
+                await asyncio.gather(watched.done("view"), engine.submit("gated", {"name": name}))
+            gates["a"].set()
+            told = await asyncio.gather(*following)
+        assert [view.task.phase for view in told] == [Phase.COMPLETED] * 2
+        for gate in gates.values():
+            gate.set()
+
+
+async def test_whoever_follows_is_told_that_the_engine_has_stopped_though_the_store_is_away(bench: Bench) -> None:
+    gates, clock, watched = add_gates(bench), a_clock(), Watched(bench.store)
+    bench.store = watched.as_store
+    async with bench.working(SELDOM, clock=clock) as engine, asyncio.timeout(10):
+        task = await engine.submit("gated", {"name": "a"})
+        watched.fail("view", times=1_000)
+        following = asyncio.ensure_future(anext(engine.follow(task.id)))
+        await watched.asked("view")
+        gates["a"].set()
+        await engine.stop()
+        clock.advance(60)
+        with pytest.raises(StoreUnavailable, match="it has stopped"):
+            await following
 
 
 async def test_many_are_followed_through_a_time_when_the_store_is_away(bench: Bench) -> None:

@@ -1,14 +1,19 @@
 """Following what runs in the same process: its end is told and not read, and is what everybody else reads."""
 
 import asyncio
+import threading
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
+from hinting import TellsBeforehand
 from watched import Watched, a_clock
 from workbench import QUICK, Bench
 
+from raincheck.clock import SystemClock
 from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
@@ -16,6 +21,8 @@ from raincheck.core.retention import Retention
 from raincheck.core.retry import RetryPolicy
 from raincheck.engine import Engine, TaskContext
 from raincheck.errors import TaskNotFound, ToolError
+from raincheck.stores.interface import Store
+from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -76,7 +83,8 @@ async def test_nobody_is_told_of_somebody_elses_task(bench: Bench, watched: Watc
         may_read = watched.hold_up("view")
         task = await engine.submit("gated", {"how": "returns"}, owner=ALICE)
         theirs = [asyncio.create_task(all_of(engine, task.id, owner)) for owner in (BOB, Owner.local())]
-        follow_all = engine.follow_all([task.id, "unknown"], owner=BOB)
+        # In which order is not known. That it is the first of so many is unlikely, and then nothing is at stake.
+        follow_all = engine.follow_all([task.id, *(f"unknown-{number}" for number in range(50))], owner=BOB)
         theirs_of_many = asyncio.ensure_future(anext(follow_all, None))
         # It ends while they are still about to read it.
         await watched.done("commit")
@@ -87,6 +95,16 @@ async def test_nobody_is_told_of_somebody_elses_task(bench: Bench, watched: Watc
         assert await theirs_of_many is None
         with pytest.raises(TaskNotFound):
             await anext(engine.follow(task.id, owner=BOB, known=task))
+
+
+async def test_whoever_knows_of_somebody_elses_task_is_told_at_once_that_there_is_none(bench: Bench) -> None:
+    gate = add_gated(bench)
+    async with bench.working(SELDOM) as engine:
+        task = await engine.submit("gated", {"how": "returns"}, owner=ALICE)
+        async with asyncio.timeout(5):
+            with pytest.raises(TaskNotFound):
+                await anext(engine.follow(task.id, owner=BOB, known=task))
+        gate.set()
 
 
 async def test_whoever_has_just_submitted_it_need_not_read_it(bench: Bench, watched: Watched) -> None:
@@ -116,6 +134,33 @@ async def test_what_has_happened_since_it_was_known_is_told(bench: Bench) -> Non
         assert [view async for view in engine.follow(task.id, known=end.task)] == [end]
 
 
+async def test_what_an_attempt_did_since_it_was_known_is_told_while_it_goes_on(bench: Bench) -> None:
+    gate = add_gated(bench)
+    gate.set()
+    async with bench.working(replace(SELDOM, patience=3_600.0)) as engine, asyncio.timeout(10):
+        task = await engine.submit("gated", {"how": "asks"})
+        asked = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
+        assert asked.task.attempt is not None, "it waits in its place"
+        async with aclosing(engine.follow(task.id, known=task)) as views:
+            assert await anext(views) == asked
+        await engine.cancel(task.id)
+
+
+async def test_one_that_runs_elsewhere_is_read_though_one_like_it_runs_here(bench: Bench) -> None:
+    gate = add_gated(bench)
+    async with bench.working(SELDOM) as engine, asyncio.timeout(10):
+        here = await engine.submit("gated", {"how": "returns"})
+        async with Engine(bench.store, bench.toolbox, settings=SELDOM) as elsewhere:
+            there = await elsewhere.submit("gated", {"how": "returns"})
+            assert (there.phase, there.version) == (here.phase, here.version)
+            await elsewhere.cancel(there.id)
+            # So that the hint has come and gone before anybody follows.
+            await engine.wait(there.id)
+            phases = [view.task.phase async for view in engine.follow(there.id, known=there)]
+            assert phases == [Phase.CANCELLED]
+        gate.set()
+
+
 async def test_a_follower_who_begins_late_does_not_miss_the_end(bench: Bench) -> None:
     """Between `follow` and its first step, the task may have ended."""
     gate = add_gated(bench)
@@ -136,6 +181,47 @@ async def test_an_end_is_seen_that_is_not_kept_at_all(bench: Bench) -> None:
         for _ in range(5):
             task = await engine.submit("gone_at_once")
             assert [view.outcome async for view in engine.follow(task.id, known=task)] == [b'"seen"']
+
+
+async def test_an_end_is_seen_that_was_kept_when_the_task_was_known_and_is_not_kept_now(
+    bench: Bench, watched: Watched
+) -> None:
+    clock = a_clock()
+
+    @bench.toolbox.tool(retention=Retention(keep=timedelta(seconds=60)))
+    async def gone_soon() -> str:
+        return "seen"
+
+    async with bench.working(SELDOM, clock=clock) as engine:
+        task = await engine.submit("gone_soon")
+        await engine.wait(task.id)
+        watched.hold_up("prune")
+        clock.advance(120)
+        with pytest.raises(TaskNotFound):
+            await engine.view(task.id)
+        assert [view.outcome async for view in engine.follow(task.id, known=task)] == [b'"seen"']
+        watched.let_all_through()
+
+
+async def test_an_end_is_seen_though_something_of_the_attempt_goes_on(bench: Bench) -> None:
+    may_end, clock, began = threading.Event(), a_clock(), asyncio.Event()
+
+    @bench.toolbox.tool(attempt_timeout=60, grace=0.05, retry=RetryPolicy(attempts=1))
+    async def stubborn(task: TaskContext) -> None:
+        began.set()
+        await task.step("wait", may_end.wait)
+
+    async with bench.working(SELDOM, clock=clock) as engine:
+        try:
+            task = await engine.submit("stubborn")
+            async with asyncio.timeout(10):
+                await began.wait()
+                clock.advance(60)
+                end = await engine.wait(task.id)
+                assert [view async for view in engine.follow(task.id, known=end.task)] == [end]
+            assert end.task.phase is Phase.FAILED
+        finally:
+            may_end.set()
 
 
 async def test_a_task_that_somebody_cancels_ends_for_who_knows_it_as_running(bench: Bench) -> None:
@@ -175,6 +261,53 @@ async def test_following_ends_in_time_though_the_store_does_not_answer(bench: Be
         clock.advance(2.0)
         assert await following == []
         may_read.set()
+
+
+async def test_following_ends_in_time_though_something_has_just_happened_that_can_not_be_read(bench: Bench) -> None:
+    gate, clock, hinted = add_gated(bench), a_clock(), TellsBeforehand(bench.store)
+    watched = Watched(cast("Store", hinted))
+    bench.store = watched.as_store
+    async with bench.working(SELDOM, clock=clock) as engine, asyncio.timeout(10):
+        task = await engine.submit("gated", {"how": "returns"})
+        async with aclosing(engine.follow(task.id, within=2.0)) as views:
+            await anext(views)
+            following = asyncio.ensure_future(anext(views, None))
+            await asyncio.sleep(0)
+            watched.hold_up("view")
+            hinted.first = lambda: clock.advance(2.0)
+            await engine.pause(task.id)
+            assert await following is None
+        await engine.resume(task.id)
+        gate.set()
+
+
+class Counting(FakeClock):
+    """Knows how many want to be called, and have not been and have not thought better of it."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock().now())
+        self.alarms = 0
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        cancel = super().call_later(seconds, call)
+        self.alarms += 1
+
+        def give_up() -> object:
+            self.alarms -= 1
+            return cancel()
+
+        return give_up
+
+
+async def test_nothing_is_left_of_following_that_ended_before_its_time(bench: Bench) -> None:
+    gate, clock = add_gated(bench), Counting()
+    gate.set()
+    async with bench.working(SELDOM, clock=clock) as engine:
+        task = await engine.submit("gated", {"how": "returns"})
+        await engine.wait(task.id)
+        before = clock.alarms
+        assert await _phases(engine, task.id, 3_600.0) == [Phase.COMPLETED]
+        assert clock.alarms == before
 
 
 async def _phases(engine: Engine, task_id: str, seconds: float) -> list[Phase]:

@@ -202,6 +202,11 @@ async def prunes(world: World, store: Store) -> None:
     await store.prune(now=expires_at, limit=10)
 
 
+async def prunes_one_that_is_named(world: World, store: Store) -> None:
+    task = world.tasks["ended"]
+    await store.prune(now=task.created_at, limit=10, only=[task.id])
+
+
 async def asks_first_for_a_secret(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
     await store.secret("key")
 
@@ -221,7 +226,7 @@ SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
     "claim": [claims_two],
     "extend_leases": [extends_two],
     "release_key": [releases_a_key],
-    "prune": [prunes],
+    "prune": [prunes, prunes_one_that_is_named],
     "secret": [asks_first_for_a_secret],
     "learn": [learns],
 }

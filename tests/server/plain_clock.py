@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,14 +26,39 @@ class WatchedClock(FakeClock):
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         return self._sleep_watched(seconds, self.now() + timedelta(seconds=seconds))
 
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Who is called later waits as well as who sleeps, until it is called or does not want to be any more."""
+        self._fall_asleep(seconds)
+        is_waiting = True
+
+        def wake() -> None:
+            nonlocal is_waiting
+            self._asleep[seconds] -= is_waiting
+            is_waiting = False
+
+        def called() -> None:
+            wake()
+            call()
+
+        prevent = super().call_later(seconds, called)
+
+        def give_up() -> None:
+            wake()
+            prevent()
+
+        return give_up
+
     async def _sleep_watched(self, seconds: float, moment: datetime) -> None:
-        self._asleep[seconds] += 1
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        self._fall_asleep(seconds)
         try:
             await self._sleep_until(moment)
         finally:
             self._asleep[seconds] -= 1
+
+    def _fall_asleep(self, seconds: float) -> None:
+        self._asleep[seconds] += 1
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     async def asleep(self, seconds: float, sleepers: int = 1) -> None:
         """Return when so many sleep for so many seconds."""

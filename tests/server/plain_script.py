@@ -63,6 +63,11 @@ class Script:
         answer = await calling
         self._lines.append(f"> {tool} {json.dumps(arguments or {}, ensure_ascii=False)}\n")
         error = "(error) " if answer.get("isError") else ""
+        # What a call has come to may be said before the result that was there already.
+        *before, last = answer["content"]
+        for block in before:
+            self._lines.append(f"{block['text']}\n")
+        answer = {**answer, "content": [last]}
         self._lines.append(f"{error}{told(answer)}\n")
         self._check_next(answer)
         return answer

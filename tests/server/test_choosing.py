@@ -192,8 +192,8 @@ def test_what_is_to_run_as_a_task_does_so_however_quick_it_is() -> None:
         (measured({QUICK: 1, HOUR: 99}), "of the latest 100 calls, 1% end within 10 s: it is not worth waiting"),
         (Known.of(Sketch(), 0.128), "its author expects 128 ms"),
         (Known.of(Sketch(), 30), "its author expects 30 s: it is not worth waiting"),
-        (Known.of(Sketch(), None), "0 of 10 calls are measured, and its author expects nothing"),
-        (measured({QUICK: 9}), "9 of 10 calls are measured, and its author expects nothing"),
+        (Known.of(Sketch(), None), "0 of 10 calls are measured, and no expected= was declared"),
+        (measured({QUICK: 9}), "9 of 10 calls are measured, and no expected= was declared"),
     ],
 )
 def test_the_reason_is_told_in_words(known: Known, why: str) -> None:
@@ -238,7 +238,7 @@ def test_a_caller_without_tasks_is_told_soon_if_not_at_once(
 
 
 def test_a_caller_without_tasks_is_told_why_in_words() -> None:
-    assert choose_plain(AUTO, measured({QUICK: 10}), 45).why == "such callers wait as long as hosts let them"
+    assert choose_plain(AUTO, measured({QUICK: 10}), 45).why == "such callers wait as long as plain_wait says"
     slow = choose_plain(AUTO, measured({SECOND: 1, HOUR: 19}), 45)
     assert slow.why == "of the latest 20 calls, 5% end within 45 s: it is no use to wait"
     expected = choose_plain(AUTO, Known.of(Sketch(), 300), 45)

@@ -15,7 +15,7 @@ from raincheck.core.commands import Cancel, Complete, Expire, Fail, Interrupt, N
 from raincheck.core.content import InputKind, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json, Payload, encode
-from raincheck.core.records import Task
+from raincheck.core.records import Progress, Task
 from raincheck.core.retention import LONGEST_KEEP, Retention
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.wire import g2
@@ -73,6 +73,13 @@ def test_only_what_belongs_to_the_status_is_said(view: View) -> None:
     answer = got(view)
     message = {"statusMessage"} if view.task.status_message else set[str]()
     assert answer.keys() == ALWAYS | {"resultType"} | own.get(answer["status"], set()) | message
+
+
+def test_how_far_a_task_is_is_told_to_callers_that_know_where_to_look() -> None:
+    for progress, numbers in ((Progress(3, 12), {"done": 3, "total": 12}), (Progress(3), {"done": 3})):
+        view = seen(running(), Note(1, progress, "crunching"))
+        assert got(view)["_meta"] == {"raincheck/progress": numbers}
+    assert "_meta" not in got(seen(running(), Note(1, None, "crunching")))
 
 
 @pytest.mark.requirement("notification-is-detailed-task")

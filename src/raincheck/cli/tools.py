@@ -19,7 +19,8 @@ TARGET is a file or a module, and after a colon the Tasks in it, or the server t
   raincheck tools server.py:mcp
   raincheck tools package.server:tasks --store /var/lib/tasks.db --json
 
-It is loaded, and not served. It ends with 0, or with 2 if the target or the store can't be used.
+It is loaded, and not served. It ends with 0, or with 2 if the target or the store can't be used, or if a file that
+--store names is not there. What keeps the server from starting is said on stderr.
 """
 
 
@@ -41,6 +42,8 @@ def tools(
     except RaincheckError as error:
         typer.echo(f"raincheck: {error}", err=True)
         raise typer.Exit(COULD_NOT_RUN) from error
+    for warning in explanation.warnings:
+        typer.echo(f"raincheck: {warning}", err=True)
     if as_json:
         if not any(tool.measured for tool in explanation.tools):
             typer.echo(explanation.source, err=True)

@@ -35,8 +35,9 @@ class TaskDocument:
     """Its place in the queue, given when it enters it; without meaning while it is not queued."""
 
     @classmethod
-    def of(cls, creation: Creation) -> Self:
-        return cls(creation.task, creation.arguments, creation.caller, creation.request_digest, (creation.entry,))
+    def of(cls, creation: Creation, turn: int = 0) -> Self:
+        task, history = creation.task, (creation.entry,)
+        return cls(task, creation.arguments, creation.caller, creation.request_digest, history, turn=turn)
 
     def is_asked_for_by(self, creation: Creation, now: datetime) -> bool:
         """Whether this task, which has the idempotency key, is what the request wants; false if it has expired.

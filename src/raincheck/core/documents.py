@@ -82,9 +82,11 @@ class Documents(UserDict[TaskId, TaskDocument]):
     def expired(self, now: datetime) -> Iterable[Task]:
         return [task for task in self.tasks() if task.is_expired(now)]
 
-    def forgettable(self, now: datetime) -> list[TaskId]:
-        """The tasks that can be pruned."""
-        return [task.id for task in self.expired(now) if may_forget(task, self._parent_of(task), now)]
+    def forgettable(self, now: datetime, only: Iterable[TaskId] | None = None) -> list[TaskId]:
+        """The tasks that can be pruned: what has expired or, of those that are named, what has ended."""
+        early = only is not None
+        found = self.expired(now) if only is None else [self[one].task for one in dict.fromkeys(only) if one in self]
+        return [task.id for task in found if may_forget(task, self._parent_of(task), now, early=early)]
 
     # What is done.
 
@@ -103,8 +105,7 @@ class Documents(UserDict[TaskId, TaskDocument]):
             # It has expired, so its key is free.
             del self[holder.task.id]
         begun = () if offer is None else offer.begin_new(creation.task, self.live(), now)
-        self._insert(creation, quota, now)
-        return next(iter(self.take(begun)), creation.task)
+        return self._insert(creation, quota, now, begun).task
 
     def keep(self, change: Change) -> Task:
         """Do what the change says, with all that it means for others, and return the task as it was decided.
@@ -117,11 +118,8 @@ class Documents(UserDict[TaskId, TaskDocument]):
 
     def take(self, begun: Sequence[Change]) -> tuple[Task, ...]:
         """Keep the attempts that a claim begins, and remember how far that serves their lines."""
-        served = dict(self.served)
         for change in begun:
-            document, line = self[self.keep(change).id], line_of(change.after)
-            served[line] = max(served.get(line, 0), document.turn)
-        self.served = served
+            self._serve(self[self.keep(change).id])
         return tuple(change.after for change in begun)
 
     def extend(self, task_id: TaskId, fence: int, until: datetime) -> bool:
@@ -139,9 +137,9 @@ class Documents(UserDict[TaskId, TaskDocument]):
         if document is not None and document.task.idempotency_key == key:
             self[task_id] = document.without_key()
 
-    def prune(self, now: datetime, most: int) -> tuple[TaskId, ...]:
+    def prune(self, now: datetime, most: int, only: Iterable[TaskId] | None = None) -> tuple[TaskId, ...]:
         """Forget so many of the tasks that can be pruned, and return them."""
-        pruned = tuple(self.forgettable(now)[:most])
+        pruned = tuple(self.forgettable(now, only)[:most])
         for task_id in pruned:
             del self[task_id]
         return pruned
@@ -166,14 +164,24 @@ class Documents(UserDict[TaskId, TaskDocument]):
         for creation in change.spawned:
             self._insert(creation, change.quota, creation.task.created_at)
 
-    def _insert(self, creation: Creation, quota: Quota, now: datetime) -> None:
+    def _serve(self, document: TaskDocument) -> None:
+        """Its attempt is begun: so far its line is served."""
+        line = line_of(document.task)
+        self.served = {**self.served, line: max(self.served.get(line, 0), document.turn)}
+
+    def _insert(self, creation: Creation, quota: Quota, now: datetime, begun: Sequence[Change] = ()) -> TaskDocument:
+        """Begin a new task, as it is when its attempt is begun with it."""
         new = creation.task
         if quota != NO_QUOTA:
             self._check_quota(new, quota, now)
         if new.id in self:
             raise AlreadyRecorded(new.id)
-        document = TaskDocument.of(creation)
-        self[new.id] = document.at_turn(self.next_turn(new)) if enters_queue(None, new) else document
+        document = TaskDocument.of(creation, self.next_turn(new) if enters_queue(None, new) else 0)
+        for change in begun:
+            document = document.changed_by(change)
+            self._serve(document)
+        self[new.id] = document
+        return document
 
     def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
         whose = Scope.of(new.namespace, new.owner)

@@ -10,7 +10,8 @@ or slower is known as such after a few hundred tasks, and the one that took a da
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
@@ -89,7 +90,15 @@ class Sketch:
         Raises:
             InvalidValue: that is not a finite number.
         """
-        return self._and({_bucket_of(seconds): 1})
+        return self.with_all([seconds])
+
+    def with_all(self, seconds: Iterable[float]) -> Self:
+        """With so many more.
+
+        Raises:
+            InvalidValue: one is not a finite number.
+        """
+        return self._and(Counter(map(_bucket_of, seconds)))
 
     def merged(self, other: "Sketch") -> Self:
         """With what another sketch counts."""

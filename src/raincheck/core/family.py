@@ -66,6 +66,10 @@ def to_children(ended: Task, children: Iterable[Task]) -> list[Change]:
     return [change for change in decided if change is not None]
 
 
-def may_forget(task: Task, parent: Task | None, now: datetime) -> bool:
-    """Whether a task can be pruned: it has expired, and no living parent may still have to read its result."""
-    return task.is_expired(now) and (parent is None or parent.is_terminal)
+def may_forget(task: Task, parent: Task | None, now: datetime, *, early: bool = False) -> bool:
+    """Whether a task can be pruned: it has expired, and no living parent may still have to read its result.
+
+    Early, it need only have ended.
+    """
+    is_over = task.is_terminal if early else task.is_expired(now)
+    return is_over and (parent is None or parent.is_terminal)

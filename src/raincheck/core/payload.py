@@ -74,7 +74,8 @@ def decode(payload: Payload) -> Json:
     if payload.startswith(SEAL):
         raise PayloadSealed("this payload is encrypted: open the store with the key that sealed it")
     try:
-        value: Json = json.loads(payload)
+        # As text: of bytes, it would find out first in which of five ways they are written.
+        value: Json = json.loads(payload.decode())
     except (ValueError, RecursionError) as error:
         raise NotJson(f"this payload is not JSON: {error}") from error
     return value

@@ -42,7 +42,7 @@ class Calls:
         self._settings = settings
         self._wakeups = Wakeups()
 
-    async def submit(
+    def submit(
         self,
         tool: str,
         arguments: Mapping[str, Json] | None = None,
@@ -51,9 +51,9 @@ class Calls:
         caller: Json = None,
         idempotency_key: str | None = None,
         ttl: timedelta | None = None,
-        timeout: timedelta | None = None,  # noqa: ASYNC109 - the task's, not that of this call
-    ) -> Task:
-        """Ask for a task. When this returns, it is kept, and will run; perhaps it does so already.
+        timeout: timedelta | None = None,
+    ) -> asyncio.Future[Task]:
+        """Ask for a task, and await it. Then it is kept, and will run; perhaps it does so already.
 
         `timeout` bounds the whole of it, besides the tool's own.
 
@@ -73,7 +73,7 @@ class Calls:
         now = self._means.clock.now()
         found = self.toolbox.get(tool)
         creation = create_task(found, arguments or {}, request, now=now, limits=self._means.limits)
-        return await self._keep(creation, now)
+        return self._keep(creation, now)
 
     async def view(self, task_id: str, *, owner: Owner = ME) -> View:
         """The task, its outcome if it has ended, its open questions if not.
@@ -205,8 +205,8 @@ class Calls:
         """Let a paused task go on."""
         return await self._apply(task_id, owner, Resume(actor))
 
-    async def _keep(self, creation: Creation, now: datetime) -> Task:
-        return await self._means.store.create(creation, quota=self._settings.quota, now=now)
+    def _keep(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
+        return asyncio.ensure_future(self._means.store.create(creation, quota=self._settings.quota, now=now))
 
     async def release_key(self, task: Task) -> None:
         """Let the task's idempotency key be used for another one. The task itself stays as it is."""

@@ -61,9 +61,12 @@ class Durations:
         await asyncio.shield(self._telling)
 
     def _count(self) -> None:
+        latest: dict[str, list[float]] = {}
         for tool, took in self._latest:
-            self._news[tool] = self._news.get(tool, NOTHING).with_one(took)
+            latest.setdefault(tool, []).append(took)
         self._latest.clear()
+        for tool, seconds in latest.items():
+            self._news[tool] = self._news.get(tool, NOTHING).with_all(seconds)
 
     async def _tell(self) -> None:
         self._count()

@@ -92,9 +92,9 @@ class Engine(Calls):
         if self._stopping is stopping:
             self._machinery = self._stopping = None
 
-    async def _keep(self, creation: Creation, now: datetime) -> Task:
+    def _keep(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
         begun = None if self._machinery is None else self._machinery.begin(creation, now)
-        return await (super()._keep(creation, now) if begun is None else begun)
+        return super()._keep(creation, now) if begun is None else begun
 
     def hurry(self) -> None:
         """While it stops: wait no longer for bodies to end by themselves."""

@@ -1,10 +1,10 @@
 """Seeing tasks change: one, or many at once. A store that is away for a while is waited for."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import TypeAlias
 
+from raincheck.clock import Clock
 from raincheck.core.content import View
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId
@@ -13,7 +13,18 @@ from raincheck.engine.timing import pause_after
 from raincheck.engine.wakeups import Wakeups, Woken
 from raincheck.errors import ConfigurationError, StoreUnavailable, TaskNotFound
 
-Timer: TypeAlias = asyncio.Future[None]
+
+class Timer:
+    """Tells whoever waits for a task that its time is over."""
+
+    def __init__(self, clock: Clock, seconds: float, woken: Woken) -> None:
+        self.is_over = False
+        self.tell: Callable[[], object] = woken.event.set
+        self.cancel = clock.call_later(seconds, self._end)
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.tell()
 
 
 class Following:
@@ -81,7 +92,7 @@ class Following:
                         yield view
                     if view.task.is_terminal:
                         del seen[task_id]
-                if timer is not None and timer.done():
+                if timer is not None and timer.is_over:
                     return
                 if seen:
                     await woken.event.wait()
@@ -93,8 +104,7 @@ class Following:
         if seconds is None:
             yield None
             return
-        timer = asyncio.ensure_future(self._means.clock.sleep(seconds))
-        timer.add_done_callback(lambda _: woken.event.set())
+        timer = Timer(self._means.clock, seconds, woken)
         try:
             yield timer
         finally:
@@ -113,22 +123,16 @@ class Following:
         """None if that takes too long."""
         if timer is None:
             return await self._read(task_id)
-        if timer.done():
+        if timer.is_over:
             return None
-        is_reading, loop = True, asyncio.get_running_loop()
+        loop, wake = asyncio.get_running_loop(), timer.tell
         try:
             async with asyncio.timeout(None) as scope:
-
-                def give_up(_: object) -> None:
-                    if is_reading:
-                        scope.reschedule(loop.time())
-
-                timer.add_done_callback(give_up)
+                timer.tell = lambda: scope.reschedule(loop.time())
                 try:
                     return await self._read(task_id)
                 finally:
-                    is_reading = False
-                    timer.remove_done_callback(give_up)
+                    timer.tell = wake
         except TimeoutError:
             return None
 

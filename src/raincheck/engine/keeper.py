@@ -100,7 +100,7 @@ class Keeper:
 
     def _tell_home(self, lost: frozenset[TaskId]) -> bool:
         if not self._has_answered and not self._has_warned:
-            running = ", ".join(f"{hold.task.id} ({hold.task.tool.name})" for hold in self._holds())
+            running = ", ".join(f"{hold.task.shown_id} ({hold.task.tool.name})" for hold in self._holds())
             logger.warning(
                 "the event loop has not answered for %.1f s: something blocks it. What runs: %s. "
                 'Make a body that blocks a plain function, or give it isolation="process"',

@@ -91,4 +91,4 @@ class Places:
 
     def _was_wanted(self, tool: Tool) -> bool:
         """Whether somebody may wait for a place that is about to be left."""
-        return self.is_full or any(tool in pool.tools and self.room_for(pool) <= 0 for pool in self._toolbox.pools)
+        return any(tool in pool.tools and self.room_for(pool) <= 0 for pool in self._toolbox.pools)

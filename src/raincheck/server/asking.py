@@ -1,8 +1,8 @@
 """Questions of a task whose caller waits on a connection that takes requests, as before 2026: asked there and then.
 
 Several may wait for one task, on one connection or on many. Each question is put to one of them, and to the next only
-when that one has gone, which may still answer: somebody may be thinking about it. If a question is answered in another
-way meanwhile, it is withdrawn.
+when that one has gone or waits no longer, and may still answer: somebody may be thinking about it. If a question is
+answered in another way meanwhile, it is withdrawn.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from mcp_types import CONNECTION_CLOSED
 
 from raincheck.core.content import InputRequest, View
 from raincheck.core.payload import Json, decode
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import Task
 from raincheck.engine.answers import missing_capability
 from raincheck.engine.timing import pause_after
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, RaincheckError, StoreUnavailable
@@ -79,8 +79,8 @@ class Asking:
         self._running = running
         self._watching = watching
         self._turns = Turns(running.options.clock)
-        self._left: dict[TaskId, asyncio.Future[None]] = {}
-        """What goes on for callers that are gone: for each task, for the last of them."""
+        self._left: set[asyncio.Future[None]] = set()
+        """What goes on for callers that are gone. Each has a turn, of which there are two for a question at most."""
 
     def is_asking(self, ctx: AnyContext, view: View) -> bool:
         """Whether what the task asks is before somebody on the connection of this request."""
@@ -98,18 +98,15 @@ class Asking:
             raise
         finally:
             if talk.is_left and talk.job is not None:
-                self._leave(task.id, job, talk.job)
+                self._leave(job, talk.job)
             else:
                 job.cancel()
 
-    def _leave(self, task_id: TaskId, job: "asyncio.Future[None]", asking: "asyncio.Future[None]") -> None:
+    def _leave(self, job: "asyncio.Future[None]", asking: "asyncio.Future[None]") -> None:
         """Wait for the answer of somebody who is gone: until it comes, or the session ends, or nobody needs it."""
-        before = self._left.get(task_id)
-        if before is not None:
-            before.cancel()
-        self._left[task_id] = job
+        self._left.add(job)
         asking.add_done_callback(lambda _: job.cancel())
-        job.add_done_callback(lambda _: self._left.pop(task_id) if self._left.get(task_id) is job else None)
+        job.add_done_callback(self._left.discard)
 
     async def _converse(self, talk: Conversation) -> None:
         """Ask one question after the other, until the task has ended."""

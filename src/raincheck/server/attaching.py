@@ -16,6 +16,7 @@ from raincheck.server.g1_middleware import G1Middleware
 from raincheck.server.g2_methods import G2Methods
 from raincheck.server.listening import METHOD, Listening
 from raincheck.server.plain_listing import PlainListing
+from raincheck.server.plain_names import said_to_have
 from raincheck.server.pushing import Pushing
 from raincheck.server.requests import by_generation, is_modern
 from raincheck.server.running import Running
@@ -60,7 +61,7 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
     server.middleware.append(ignore_task_field)
     server.middleware.append(G1Middleware(running, tools, pushing))
     if running.telling is not None:
-        server.middleware.append(PlainListing(running, tools, running.telling))
+        server.middleware.append(PlainListing(server, running, tools, running.telling))
     _listen(server, Listening(running))
     server.extensions[EXTENSION] = {}
     server.lifespan = _around(server.lifespan, running, tools, workplace)
@@ -89,10 +90,12 @@ async def ignore_task_field(ctx: AnyContext, call_next: CallNext) -> HandlerResu
     return await call_next(ctx)
 
 
-def _prepare(running: Running, tools: ServedTools, names: list[str]) -> None:
+def _prepare(server: Server[Any], running: Running, tools: ServedTools, names: list[str]) -> None:
     tools.find_all(names)
     if running.telling is not None and tools.has_any("auto"):
-        running.telling.tools.check_free(names)
+        ours = running.telling.tools
+        # A low-level server has no list at its start. Some say which tools they have all the same.
+        ours.check_free((*names, *tools.enabled.names, *said_to_have(server, ours)))
 
 
 def _around(theirs: Lifespan, running: Running, tools: ServedTools, workplace: Workplace) -> Lifespan:
@@ -106,7 +109,7 @@ def _around(theirs: Lifespan, running: Running, tools: ServedTools, workplace: W
             workplace.states[mark] = state
             try:
                 listed = [] if workplace.server is None else await workplace.server.list_tools()
-                async with running.entered(lambda: _prepare(running, tools, [tool.name for tool in listed])):
+                async with running.entered(lambda: _prepare(server, running, tools, [tool.name for tool in listed])):
                     yield state
             finally:
                 del workplace.states[mark]

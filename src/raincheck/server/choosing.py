@@ -37,9 +37,6 @@ HOPELESS = 0.1
 NOT_WORTH_IT = "it is not worth waiting"
 
 
-NOTHING = Sketch()
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of how long the calls of a tool take."""
@@ -57,7 +54,7 @@ class Known:
             return cls(measured, f"of the latest {measured.total} calls")
         if expected is not None:
             return cls(Sketch().with_one(expected), f"its author expects {in_words(expected)}", expected)
-        return cls(NOTHING, f"{measured.total} of {ENOUGH} calls are measured, and its author expects nothing")
+        return cls(Sketch(), f"{measured.total} of {ENOUGH} calls are measured, and no expected= was declared")
 
     def left_after(self, passed: float) -> float | None:
         """Seconds that a call usually has left that has taken so long already; None if nobody knows."""
@@ -110,7 +107,7 @@ def choose_plain(policy: TaskPolicy, known: Known, plain_wait: float) -> Choice:
     """For a caller that can't, and is told after the wait how to go on."""
     share = known.sketch.share_within(plain_wait)
     if not known.sketch.total or share >= HOPELESS:
-        return Choice(plain_wait, "such callers wait as long as hosts let them")
+        return Choice(plain_wait, "such callers wait as long as plain_wait says")
     soon = min(max(SOON, policy.inline_for or 0.0), plain_wait)
     if known.expected is not None:
         return Choice(soon, f"{known.source}: it is no use to wait")

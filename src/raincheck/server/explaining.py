@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -76,6 +76,8 @@ class Explanation:
     tools: tuple[ExplainedTool, ...]
     source: str
     """A sentence on where the measurements are from, or why there are none."""
+    warnings: tuple[str, ...] = ()
+    """Sentences on what keeps the server from doing so."""
 
 
 def explain_tool(tool: ServedTool, measured: Sketch, plain_wait: float | None) -> ExplainedTool:
@@ -118,7 +120,8 @@ async def explain_all(
     """What callers of the tools of a server get, by what it knows if it runs, else by what is measured in its store.
 
     Raises:
-        ConfigurationError, StoreError: the store can't be read.
+        ConfigurationError, StoreError: the store can't be read. One that is named here has to be there; the server's
+            own may not be yet.
     """
     options = running.options
     listed = [] if server is None else [tool.name for tool in await server.list_tools()]
@@ -126,10 +129,19 @@ async def explain_all(
     served = [tool for tool in found if tool is not None]
     measured = _known_here(running, served) if store is None else None
     if measured is None:
-        measured = await read_measured(options.store if store is None else store, options.namespace)
+        own = options.store if store is None else store
+        measured = await read_measured(own, options.namespace, must_exist=store is not None)
     sketches, wait = measured.sketches, options.plain_wait
     explained = [explain_tool(tool, sketches.get(tool.name, Sketch()), wait) for tool in served]
-    return Explanation(tuple(explained), measured.source)
+    return Explanation(tuple(explained), measured.source, tuple(_warnings(running, tools, listed)))
+
+
+def _warnings(running: Running, tools: ServedTools, listed: Iterable[str]) -> Iterator[str]:
+    if running.telling is not None and tools.has_any("auto"):
+        try:
+            running.telling.tools.check_free((*listed, *tools.enabled.names))
+        except ConfigurationError as error:
+            yield f"the server does not start like that: {error}"
 
 
 def _known_here(running: Running, served: Sequence[ServedTool]) -> Measured | None:
@@ -142,7 +154,7 @@ def _known_here(running: Running, served: Sequence[ServedTool]) -> Measured | No
     return Measured(sketches, f"measured for {running.options.namespace!r}, as the server that runs here knows")
 
 
-async def read_measured(store: str | os.PathLike[str] | None, namespace: str) -> Measured:
+async def read_measured(store: str | os.PathLike[str] | None, namespace: str, *, must_exist: bool) -> Measured:
     """What is measured in a store. Nothing is made, and nothing is changed: one who looks is not the one who serves.
 
     Raises:
@@ -150,8 +162,10 @@ async def read_measured(store: str | os.PathLike[str] | None, namespace: str) ->
     """
     address = find_address(store)
     if isinstance(address, MemoryAddress):
-        return Measured({}, "nothing is measured: what is kept in memory: ends with the process that kept it")
+        return Measured({}, "nothing is measured: what is kept in memory ends with the process that kept it")
     if isinstance(address, SqliteAddress) and not await asyncio.to_thread(_is_there, address.path):
+        if must_exist:
+            raise ConfigurationError(f"there is no file {address.path.absolute()}: name a store that a server has made")
         return Measured({}, f"nothing is measured yet: there is no file {address.path.absolute()}")
     # A twin leaves a file of an older version alone, which a server of that version may be using.
     twin = (await asyncio.to_thread(make_store, store)).twin()

@@ -8,7 +8,7 @@ function in a thread, either in a process of its own.
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 from mcp.server.mcpserver import Context
@@ -54,7 +54,7 @@ class ServedFunction:
         except (InvalidSignature, TypeError, ValueError) as error:
             raise ConfigurationError(f"tool {name!r} can't be listed: {error}") from error
 
-    @property
+    @cached_property
     def needs_loop(self) -> bool:
         """Whether it takes what only the event loop has: the SDK's context, or what resolvers find out."""
         return self.sdk.context_kwarg is not None or bool(self.sdk.resolved_params)
@@ -94,6 +94,11 @@ class ServedFunction:
             task = raincheck_context
             with acting_for(task.caller, task.id, self.name), telling_errors():
                 values = self._read(arguments)
+                if not self.needs_loop:
+                    # It can't see what was answered, so it is called once. One that asks all the same plays on.
+                    result = self._convert(await self._call(task, values))
+                    if not isinstance(result, InputRequiredResult):
+                        return keep_result(result)
                 play = partial(self._play, task, values)
                 result = await play_rounds(task, self._workplace.first_round(task, self.name, arguments), play)
                 return keep_result(result)
@@ -110,21 +115,20 @@ class ServedFunction:
         return body
 
     async def _play(self, task: TaskContext, values: Mapping[str, Any], params: CallToolRequestParams) -> Any:  # noqa: ANN401 - the SDK's results
-        given = dict(values)
-        if self.needs_loop:
-            context = self._workplace.context(task, params)
-            found = await resolve(self.sdk, values, context)
-            if isinstance(found, InputRequiredResult):
-                return found
-            given |= found
-            if self.sdk.context_kwarg is not None:
-                given[self.sdk.context_kwarg] = context
+        context = self._workplace.context(task, params)
+        found = await resolve(self.sdk, values, context)
+        if isinstance(found, InputRequiredResult):
+            return found
+        given = {**values, **found}
+        if self.sdk.context_kwarg is not None:
+            given[self.sdk.context_kwarg] = context
+        return self._convert(await self._call(task, given))
+
+    async def _call(self, task: TaskContext, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
         if self.is_async:
-            result = await self.fn(**given, **self._with_task(task))
-        else:
-            beside = SyncTaskContext.beside(task, asyncio.get_running_loop())
-            result = await task.threads.call(partial(self.fn, **given, **self._with_task(beside)))
-        return self._convert(result)
+            return await self.fn(**given, **self._with_task(task))
+        beside = SyncTaskContext.beside(task, asyncio.get_running_loop())
+        return await task.threads.call(partial(self.fn, **given, **self._with_task(beside)))
 
     def _convert(self, value: Any) -> CallToolResult | InputRequiredResult:  # noqa: ANN401 - whatever it returned
         try:

@@ -3,10 +3,9 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from raincheck.core.records import Task, TaskId
 from raincheck.engine import Engine
@@ -30,15 +29,14 @@ class Leaving:
         self._running = running
         self._waiting: Counter[TaskId] = Counter()
 
-    async def create(self, creating: Coroutine[Any, Any, Task]) -> Task:
-        """Create a task. If the caller leaves meanwhile, it is given up as soon as it is there."""
+    async def create(self, creating: asyncio.Future[Task]) -> Task:
+        """Wait for a new task. If the caller leaves meanwhile, it is given up as soon as it is there."""
         engine = self._running.engine
-        job = asyncio.ensure_future(creating)
         try:
-            return await asyncio.shield(job)
+            return await asyncio.shield(creating)
         except asyncio.CancelledError:
-            self._running.hold(job)
-            job.add_done_callback(partial(self._created_for_nobody, engine))
+            self._running.hold(creating)
+            creating.add_done_callback(partial(self._created_for_nobody, engine))
             raise
 
     @contextmanager
@@ -53,9 +51,11 @@ class Leaving:
             is_left = True
             raise
         finally:
-            self._waiting -= Counter({task.id: 1})
-            if is_left and not self._waiting[task.id]:
-                give_up(self._running, task, engine)
+            self._waiting[task.id] -= 1
+            if not self._waiting[task.id]:
+                del self._waiting[task.id]
+                if is_left:
+                    give_up(self._running, task, engine)
 
     def _created_for_nobody(self, engine: Engine, job: "asyncio.Future[Task]") -> None:
         if not job.cancelled() and job.exception() is None:

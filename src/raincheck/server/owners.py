@@ -1,6 +1,5 @@
 """Whose request it is. Asked anew for every request, and of nothing that an earlier one left behind."""
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
@@ -68,7 +67,7 @@ def _session_of(ctx: AnyContext) -> str | None:
 
 
 def _digest(text: str, key: bytes) -> str:
-    return hmac.new(key, text.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
+    return hmac.digest(key, text.encode(errors="surrogateescape"), "sha256").hex()
 
 
 def _owner_of_token(token: AccessToken) -> Owner:

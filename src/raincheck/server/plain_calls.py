@@ -37,6 +37,14 @@ Arguments: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any] | View
 
 
+class NotAnAnswer(InvalidValue):
+    """What was given is no answer, which is told in words of its own."""
+
+    def __init__(self, why: str, told: dict[str, Any]) -> None:
+        super().__init__(why)
+        self.told = told
+
+
 class PlainCalls:
     """Serves them, for callers of every version."""
 
@@ -57,7 +65,8 @@ class PlainCalls:
         }
 
     def has(self, name: str) -> bool:
-        return name in self._serve
+        """Whether a call of this name is for us, and not for a tool of the server's own."""
+        return name in self._serve and name not in self._telling.taken
 
     async def __call__(self, ctx: AnyContext, params: CallToolRequestParams, owner: Owner) -> HandlerResult:
         try:
@@ -73,7 +82,7 @@ class PlainCalls:
             refusal, task_id = as_protocol_error(error), error.task_id
         except RaincheckError as error:
             refusal, task_id = as_protocol_error(error), None
-            told = refused(squeezed(refusal.error.message))
+            told = error.told if isinstance(error, NotAnAnswer) else refused(squeezed(refusal.error.message))
         code = refusal.error.code
         audit.note(audit.REFUSED, owner, method=ctx.method, tool=params.name, task_id=task_id, code=code)
         return {**told, **COMPLETE}
@@ -124,19 +133,26 @@ class PlainCalls:
     async def _answer(self, ctx: AnyContext, arguments: Arguments, owner: Owner) -> Answer:
         view = await self._view(arguments, owner)
         if view.task.is_terminal:
-            return view
+            return await self._not_used(view)
         waiting = {one.key: one for one in view.inputs}
-        key = arguments.get("key", next(iter(waiting)) if len(waiting) == 1 else None)
         if not waiting:
-            raise InvalidValue(f"this task asks nothing now: call {self._telling.tools.wait} for its result")
+            raise NotAnAnswer("nothing is asked", self._telling.nothing_asked(view.task))
+        key = arguments.get("key", next(iter(waiting)) if len(waiting) == 1 else None)
         if key not in waiting:
-            raise InvalidValue(f"say with `key` which question this answers: {', '.join(waiting)}")
+            why = "say with `key` which question it answers" if key is None else f"no question has the key {key!r}"
+            raise NotAnAnswer(why, self._telling.not_an_answer(view, why))
         try:
             await self._keep(view.task, waiting[key], arguments)
         except InvalidValue as error:
             why = str(error).removeprefix(f"the answer to {key!r} is not what was asked for: ")
-            return self._telling.not_an_answer(view, why)
+            raise NotAnAnswer(why, self._telling.not_an_answer(view, why)) from error
+        except IllegalTransition:
+            # It has just ended.
+            return await self._not_used(await self._view(arguments, owner))
         return await self._go_on(ctx, view.task)
+
+    async def _not_used(self, view: View) -> dict[str, Any]:
+        return self._telling.not_used(view.task, await self._ended(view))
 
     async def _keep(self, task: Task, question: InputRequest, arguments: Arguments) -> None:
         engine, action = self._running.engine, arguments.get("action", "accept")

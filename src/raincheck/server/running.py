@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
+from os import PathLike
 from typing import Any
 
 from raincheck.core.owner import Owner
@@ -59,6 +61,17 @@ class Running:
         self._stack = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
+
+    def configure(self, store: str | PathLike[str] | None, works: bool | None) -> None:
+        """Have other options than those that were given at first.
+
+        Raises:
+            ConfigurationError: they are in use.
+        """
+        if self._users:
+            raise ConfigurationError("this server runs already: what it is to use is said before that")
+        options = self.options if store is None else replace(self.options, store=store)
+        self.options = options if works is None else replace(options, works=works)
 
     @property
     def engine(self) -> Engine:

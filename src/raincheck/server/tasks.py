@@ -8,8 +8,7 @@ from typing import Any, ClassVar, TypeVar, Unpack, overload
 
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
-from mcp.server.mcpserver import Icon, MCPServer
-from mcp_types import ToolAnnotations
+from mcp.server.mcpserver import MCPServer
 
 from raincheck.clock import Clock, SystemClock
 from raincheck.core.limits import Quota
@@ -26,6 +25,7 @@ from raincheck.server.policy import ServedSettings
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyServer, lowlevel_of
 from raincheck.server.served import ServedTools, check_settings
+from raincheck.server.tool_options import ToolOptions, split
 from raincheck.server.unix import UnixListener, serve_until_signal
 from raincheck.server.workplace import Workplace
 from raincheck.wire.plain_tools import PlainTools
@@ -96,6 +96,8 @@ class Tasks:
             plain_wait=plain_wait,
             plain_tools=PlainTools() if plain_tools is None else plain_tools,
         )
+        self.server = server
+        """The server that they are attached to."""
         self._server = server if isinstance(server, MCPServer) else None
         self._workplace = Workplace(self._server)
         self._toolbox = Toolbox()
@@ -119,8 +121,24 @@ class Tasks:
         """
         return self._running.engine
 
+    def configure(self, *, store: str | PathLike[str] | None = None, works: bool | None = None) -> None:
+        """Have it otherwise than its author said, before it starts. None leaves it as it is.
+
+        Raises:
+            ConfigurationError: it runs already.
+        """
+        self._running.configure(store, works)
+
+    def hurry(self) -> None:
+        """While it stops: wait no longer for bodies to end by themselves."""
+        self._running.hurry()
+
     async def explain(self, store: str | PathLike[str] | None = None) -> Explanation:
-        """What callers of each tool get now, and why: by what the server knows if it runs, else by its store."""
+        """What callers of each tool get now, and why: by what the server knows if it runs, else by its store.
+
+        Raises:
+            ConfigurationError: a store is named, and is not there.
+        """
         return await explain_all(self._server, self._tools, self._running, store)
 
     @asynccontextmanager
@@ -131,7 +149,7 @@ class Tasks:
 
     async def run_until_signal(self) -> None:
         """Run tasks without serving anybody, until SIGTERM or SIGINT. A second signal cuts the waiting short."""
-        with signals(self._running.hurry) as told:
+        with signals(self.hurry) as told:
             async with self.running():
                 await told.wait()
 
@@ -147,40 +165,15 @@ class Tasks:
 
     def run_unix(self, path: str | PathLike[str]) -> None:
         """Serve on a Unix socket until SIGTERM or SIGINT. A second signal cuts the waiting short."""
-        asyncio.run(serve_until_signal(self.serve_unix(path), self._running.hurry))
+        asyncio.run(serve_until_signal(self.serve_unix(path), self.hurry))
 
     @overload
     def tool(self, fn: F, /) -> F: ...
 
     @overload
-    def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        structured_output: bool | None = None,
-        **settings: Unpack[ServedSettings],
-    ) -> Callable[[F], F]: ...
+    def tool(self, /, *, name: str | None = None, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
 
-    def tool(
-        self,
-        fn: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        annotations: ToolAnnotations | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        structured_output: bool | None = None,
-        **settings: Unpack[ServedSettings],
-    ) -> Any:
+    def tool(self, fn: Any = None, /, *, name: str | None = None, **options: Unpack[ToolOptions]) -> Any:
         """Make a function a tool whose calls become tasks. The function itself stays as it is.
 
         It takes what the SDK's own `tool` takes; `TaskPolicy` and `TaskTool` say what can be set besides. A parameter
@@ -189,25 +182,18 @@ class Tasks:
         Raises:
             ConfigurationError: it can't work like that.
         """
+        listing, settings = split(options)
         check_settings(name or getattr(fn, "__name__", None), settings)
-        listed = {
-            "title": title,
-            "description": description,
-            "annotations": annotations,
-            "icons": icons,
-            "meta": meta,
-            "structured_output": structured_output,
-        }
 
         def decorate(fn: F) -> F:
             if self._server is None:
                 raise ConfigurationError(
                     "a low-level server makes its tools itself: let its handlers serve this one, and enable it here"
                 )
-            function = ServedFunction(fn, name_of(fn, name), self._workplace, **listed)
+            function = ServedFunction(fn, name_of(fn, name), self._workplace, **listing)
             self._tools.add(function, settings)
             stand_in = function.stand_in(caller_of(function, self._running), *request_parameter(function.sdk))
-            self._server.add_tool(stand_in, name=function.name, **listed)  # type: ignore[arg-type] # its own parameters
+            self._server.add_tool(stand_in, name=function.name, **listing)  # type: ignore[arg-type] # its own parameters
             self._tools.take_listed(function.name)
             return fn
 

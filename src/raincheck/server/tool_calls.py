@@ -4,6 +4,7 @@ Every call runs as a durable task. A caller that declared the extension gets the
 enough. One that asked for a task gets it. Any other waits for the result, for a while, and is told how to go on.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -153,9 +154,10 @@ class ToolCalls:
             ttl=_ttl_of(ctx, params),
             timeout=UNSEEN_FOR if is_plain and not goes_on else None,
         )
-        return await self._leaving.create(self._submit(submit))
+        return await self._leaving.create(submit() if key is None else asyncio.ensure_future(self._join(submit)))
 
-    async def _submit(self, submit: Callable[[], Awaitable[Task]]) -> Task:
+    async def _join(self, submit: Callable[[], Awaitable[Task]]) -> Task:
+        """The task that has the key, unless its end is of no use to anybody."""
         task = await submit()
         if joining.is_of_no_use(task, self._running.options.clock.now()):
             await self._running.engine.release_key(task)
@@ -171,9 +173,11 @@ class ToolCalls:
 
     async def _hand_out(self, ctx: AnyContext, task: Task, tool: ServedTool) -> HandlerResult | View:
         """The task, unless it ends soon enough."""
-        choice = choose_inline(tool.policy, self._running.known(tool.name))
-        view = await self._waiting.see(ctx, task, choice.seconds) if choice.seconds else View(task, None, ())
-        if choice.seconds and view.task.is_terminal:
+        seconds = tool.policy.inline_for
+        if seconds is None:
+            seconds = choose_inline(tool.policy, self._running.known(tool.name)).seconds
+        view = await self._waiting.see(ctx, task, seconds) if seconds else View(task, None, ())
+        if seconds and view.task.is_terminal:
             return view
         return cast("dict[str, Any]", g2.create_result(view.task, poll_ms=self._running.pace.interval_ms(view.task)))
 

@@ -116,6 +116,9 @@ class Waiting:
                             # Branches of a body that ask side by side are asked together.
                             await self._running.options.clock.sleep(MOMENT)
                             last = await self._running.engine.view(task.id, owner=task.owner)
+                            if not last.inputs and not last.task.is_terminal:
+                                # Somebody else has answered meanwhile: it goes on, and so does the wait.
+                                continue
                         return
 
         try:

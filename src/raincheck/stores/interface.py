@@ -156,10 +156,12 @@ class Store(Reads, Protocol):
         """
         ...
 
-    async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
+    async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
         """Forget up to `limit` tasks that expired at or before `now`, with everything that belongs to them.
 
         - `limit` is brought within 1 and `PAGE_LIMIT`.
+        - With `only`, these instead, as far as they have ended, expired or not: an operator wants them gone. One that
+          lives, or that there is not, is left out.
         - A child whose parent lives is kept: the parent may still have to read its result.
         - Feeds hear of them, so that nobody waits for what is gone.
         - It costs what is pruned, not what is kept.

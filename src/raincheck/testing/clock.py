@@ -1,7 +1,7 @@
 """A clock that goes when told."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,16 +27,27 @@ class FakeClock:
         """Something to await, which returns when the clock has been moved by so many seconds since the call."""
         return self._sleep_until(self._now + timedelta(seconds=seconds))
 
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Have something called when the clock has been moved by so many seconds, and return what prevents that."""
+        waking = self._alarm(self._now + timedelta(seconds=seconds))
+        waking.add_done_callback(lambda _: None if waking.cancelled() else call())
+        return waking.cancel
+
     async def _sleep_until(self, moment: datetime) -> None:
         if moment <= self._now:
             await asyncio.sleep(0)
             return
-        woken = asyncio.get_running_loop().create_future()
-        self._sleepers[woken] = moment
-        try:
-            await woken
-        finally:
-            self._sleepers.pop(woken, None)
+        await self._alarm(moment)
+
+    def _alarm(self, moment: datetime) -> asyncio.Future[None]:
+        """Something that is done when the clock has been moved to that moment."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if moment <= self._now:
+            woken.set_result(None)
+        else:
+            self._sleepers[woken] = moment
+            woken.add_done_callback(lambda _: self._sleepers.pop(woken, None))
+        return woken
 
     def advance(self, seconds: float) -> datetime:
         """Let so many seconds pass, and return the time then."""

@@ -234,12 +234,12 @@ class StoreMachine(SideBySide):
         self.sweep()
         self.claim(limit=2)
 
-    @rule()
-    def prune(self) -> None:
-        now = self.clock.now()
+    @rule(named=st.booleans())
+    def prune(self, *, named: bool) -> None:
+        now, only = self.clock.now(), self.ids[-3:] if named else None
 
         async def pruned(store: Store) -> list[TaskId]:
-            return sorted(await store.prune(now=now, limit=10))
+            return sorted(await store.prune(now=now, limit=10, only=only))
 
         self.both(pruned)
 

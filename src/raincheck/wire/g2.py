@@ -4,12 +4,13 @@ Nothing that a body may have left makes this fail: an outcome of an odd shape, o
 well as it can be, because a caller whose polls fail has lost the task.
 """
 
+from collections.abc import Mapping
 from typing import assert_never, cast
 
 from raincheck.core.content import View
 from raincheck.core.lifecycle import Status
 from raincheck.core.payload import Json
-from raincheck.core.records import Task
+from raincheck.core.records import Progress, Task
 from raincheck.wire import g2_shapes as shapes
 from raincheck.wire.codes import MISSING_CAPABILITY
 from raincheck.wire.failures import error_of
@@ -18,6 +19,9 @@ from raincheck.wire.results import tool_result
 from raincheck.wire.words import milliseconds, moment, outcome_of, positive
 
 EXTENSION = "io.modelcontextprotocol/tasks"
+
+PROGRESS = "raincheck/progress"
+"""In the `_meta` of what `tasks/get` answers: how far the task is, as `done` and, if it is known, `total`."""
 
 
 def task_fields(task: Task, *, poll_ms: int) -> shapes.Task:
@@ -71,8 +75,16 @@ def input_requests(view: View) -> shapes.InputRequests:
 
 def get_result(view: View, *, poll_ms: int) -> shapes.GetTaskResult:
     """The answer to `tasks/get`."""
+    result = {**detailed(view, poll_ms=poll_ms), "resultType": "complete"}
+    if view.task.progress is not None:
+        # The extension has no numbers for it, only words. Callers that know where to look can draw a bar.
+        result["_meta"] = {PROGRESS: _numbers(view.task.progress)}
     # Each of the five kinds of the one is a kind of the other with this field, which no type checker sees.
-    return cast("shapes.GetTaskResult", {**detailed(view, poll_ms=poll_ms), "resultType": "complete"})
+    return cast("shapes.GetTaskResult", result)
+
+
+def _numbers(progress: Progress) -> Mapping[str, Json]:
+    return {"done": progress.done} if progress.total is None else {"done": progress.done, "total": progress.total}
 
 
 def ack() -> shapes.UpdateTaskResult:

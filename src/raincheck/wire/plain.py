@@ -5,7 +5,7 @@ A task that has ended is told by its own result, as if the call had waited for i
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -14,18 +14,27 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
 from raincheck.wire.plain_tools import PlainTools
-from raincheck.wire.spoken import ago, clipped, described, in_words, squeezed
+from raincheck.wire.spoken import LONGEST_TEXT, ago, clipped, described, in_words, squeezed
 from raincheck.wire.spoken_questions import speak
 from raincheck.wire.words import moment
 
 MANY_WAITS = 10
 """What has more waits left than this is not waited for."""
 
+LONGEST_ANSWER = 599
+"""Characters of a text, but for a question that takes more: a model has better things to read."""
+
 SHORT = 40
 """Characters of what a body says of itself, in a list."""
 
+BY_ITSELF = "It goes on by itself, also while you do something else"
+WHEN_RESUMED = "It goes on when the operator resumes it, and not before"
+
 HANDLE = "raincheck/task"
 """In the `_meta` of an answer that stands for a task: its id."""
+
+TOOLS = "raincheck/tools"
+"""There too, for programs that call them: the names of the tools to go on with, by what they are for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,8 @@ class Telling:
 
     tools: PlainTools
     wait: float
+    taken: set[str] = field(default_factory=set[str], compare=False)
+    """Names of these that the server's own tools turn out to have. Those are listed and called, and not ours."""
 
     def unfinished(self, view: View, now: datetime, left: float | None, *, is_asked: bool = False) -> dict[str, Any]:
         """The task has not ended, and has so many seconds left, if anybody knows.
@@ -43,16 +54,33 @@ class Telling:
         task = view.task
         if view.inputs and not is_asked:
             return self._asking(task, view.inputs)
-        goes_on = "The user has been asked" if view.inputs else "It goes on by itself, also while you do something else"
-        takes = "" if left is None else f", and has about {in_words(left)} left"
-        is_long = left is not None and left > MANY_WAITS * self.wait
+        is_held_back = task.phase is Phase.PAUSED
+        goes_on = "The user has been asked" if view.inputs else WHEN_RESUMED if is_held_back else BY_ITSELF
+        takes = "" if left is None or is_held_back else f", and has about {in_words(left)} left"
+        is_long = is_held_back or (left is not None and left > MANY_WAITS * self.wait)
         then = "Tell the user, and get its result later: call" if is_long else "For its result, call"
         arguments = {"task_id": task.id}
+        how = described(task, SHORT if view.inputs else LONGEST_TEXT)
         text = (
-            f"{described(task)}.\nIt began {ago(task, now)}{takes}. {goes_on}.\n"
+            f"{how}.\nIt began {ago(task, now)}{takes}. {goes_on}.\n"
             f"{then} {_call(self.tools.wait, arguments)}, which waits up to {in_words(self.wait)}."
         )
-        return _answer(text, task, next=_next(self.tools.wait, arguments))
+        following = _next(self.tools.wait, arguments)
+        if not view.inputs:
+            return self._answer(text, task, next=following)
+        # A host may have closed the question together with the call that it belonged to.
+        text = f"{text}\nIf they don't see the question, "
+        text += self._ask_instead(task, view.inputs, LONGEST_ANSWER - len(text))
+        return self._answer(text, task, questions=_facts_of(view.inputs), next=following)
+
+    def _ask_instead(self, task: Task, waiting: Sequence[InputRequest], longest: int) -> str:
+        """How a model asks what its host has asked already. Where that takes long to say, another call says it."""
+        spoken = speak(waiting[0])
+        call = _call(self.tools.answer, {"task_id": task.id, "answer": spoken.answer})
+        instead = f"ask it here. {spoken.text}\nThen call {call}."
+        if len(waiting) == 1 and len(instead) <= longest:
+            return instead
+        return f"call {_call(self.tools.status, {'task_id': task.id})}, which says how to answer it here."
 
     def status(self, view: View, now: datetime, left: float | None) -> dict[str, Any]:
         """How the task is, ended or not."""
@@ -75,7 +103,7 @@ class Telling:
 
     def cancelled(self, task: Task) -> dict[str, Any]:
         """The task was stopped just now."""
-        return _answer(f"{task.tool.name} is cancelled: its work stops, and there will be no result.", task)
+        return self._answer(f"{task.tool.name} is cancelled: its work stops, and there will be no result.", task)
 
     def unknown(self, task_id: str, *, may_list: bool) -> dict[str, Any]:
         """There is no such task, or it is not this caller's."""
@@ -85,33 +113,53 @@ class Telling:
 
     def not_an_answer(self, view: View, why: str) -> dict[str, Any]:
         """What was given is not what the task asks, which it still does."""
-        asking = self._asking(view.task, view.inputs)
-        text: str = asking["content"][0]["text"]
-        return {**asking, **refused(f"That is no answer: {squeezed(why, 2 * SHORT)}.\n{text}")}
+        before = f"That is no answer: {squeezed(why, 2 * SHORT)}.\n"
+        return {**self._asking(view.task, view.inputs, before), "isError": True}
+
+    def nothing_asked(self, task: Task) -> dict[str, Any]:
+        """There is an answer, and the task asks nothing."""
+        call = _call(self.tools.wait, {"task_id": task.id})
+        return refused(f"{task.tool.name} asks nothing now, and the answer was not used. For its result, call {call}.")
+
+    def not_used(self, task: Task, ended: Mapping[str, Any]) -> dict[str, Any]:
+        """The task had ended before there was an answer, with this."""
+        note = f"{task.tool.name} had ended before this answer came, which was not used. How it ended:"
+        return {**ended, "content": [{"type": "text", "text": note}, *ended["content"]]}
 
     def _ended(self, task: Task, before: str) -> dict[str, Any]:
         if task.phase is Phase.CANCELLED:
-            return _answer(f"{before}{described(task)}. There is no result.", task)
+            return self._answer(f"{before}{described(task)}. There is no result.", task)
         arguments = {"task_id": task.id}
         text = f"{before}{described(task)}.\nFor its result, call {_call(self.tools.result, arguments)}."
-        return _answer(text, task, next=_next(self.tools.result, arguments))
+        return self._answer(text, task, next=_next(self.tools.result, arguments))
 
-    def _asking(self, task: Task, waiting: Sequence[InputRequest]) -> dict[str, Any]:
-        lines, told, calls = [f"{task.tool.name} waits for an answer."], list[Json](), list[dict[str, Json]]()
-        declines = False
+    def _asking(self, task: Task, waiting: Sequence[InputRequest], before: str = "") -> dict[str, Any]:
+        calls: list[dict[str, Json]] = []
+        lines: list[str] = []
         for question in waiting:
             spoken = speak(question)
             which: dict[str, Json] = {"key": question.key} if len(waiting) > 1 else {}
             calls.append({"task_id": task.id, **which, "answer": spoken.answer})
-            told.append({"key": question.key, **spoken.facts})
             lines.append(f"{spoken.text}\nThen call {_call(self.tools.answer, calls[-1])}.")
-            declines = declines or spoken.may_decline
-        if declines and len(waiting) == 1:
-            declined = {"task_id": task.id, "action": "decline"}
-            lines.append(f"If they say no, call {_call(self.tools.answer, declined)}.")
-        elif declines:
-            lines.append('If they say no to one, call it with "action": "decline" where "answer" is.')
-        return _answer("\n".join(lines), task, questions=told, next=_next(self.tools.answer, calls[0]))
+        first, last = f"{before}{task.tool.name} waits for an answer.", self._declines(task, waiting)
+        text = "\n".join((first, *lines, *last))
+        while len(text) > LONGEST_ANSWER and len(lines) > 1:
+            lines.pop()
+            text = "\n".join((first, *lines, "It asks more, which you are told then.", *last))
+        return self._answer(text, task, questions=_facts_of(waiting), next=_next(self.tools.answer, calls[0]))
+
+    def _answer(self, text: str, task: Task, **more: Json) -> dict[str, Any]:
+        meta = {HANDLE: task.id, TOOLS: asdict(self.tools)}
+        return _told(text, _facts(task) | more) | {"_meta": meta}
+
+    def _declines(self, task: Task, waiting: Sequence[InputRequest]) -> list[str]:
+        """How to say that there is no answer, where there may be none."""
+        if not any(speak(question).may_decline for question in waiting):
+            return []
+        if len(waiting) > 1:
+            return ['If they say no to one, call it with "action": "decline" where "answer" is.']
+        declined = {"task_id": task.id, "action": "decline"}
+        return [f"If they say no, call {_call(self.tools.answer, declined)}."]
 
 
 def refused(text: str) -> dict[str, Any]:
@@ -132,16 +180,16 @@ def _facts(task: Task) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def _facts_of(waiting: Sequence[InputRequest]) -> list[Json]:
+    return [{"key": question.key, **speak(question).facts} for question in waiting]
+
+
 def _next(tool: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
     return {"tool": tool, "arguments": arguments}
 
 
 def _call(tool: str, arguments: Mapping[str, Json]) -> str:
     return f"{tool} with {json.dumps(arguments, ensure_ascii=False)}"
-
-
-def _answer(text: str, task: Task, **more: Json) -> dict[str, Any]:
-    return _told(text, _facts(task) | more) | {"_meta": {HANDLE: task.id}}
 
 
 def _told(text: str, structured: Mapping[str, Any]) -> dict[str, Any]:

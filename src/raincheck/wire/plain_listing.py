@@ -14,7 +14,7 @@ STOPS: Json = {"destructiveHint": True, "idempotentHint": True, "openWorldHint":
 ANSWERS: Json = {"destructiveHint": True, "openWorldHint": False}
 """To say yes may destroy something."""
 
-HANDLE: Json = {
+TASK_SCHEMA: Json = {
     "type": "object",
     "description": "The call goes on as a task: its result comes with the next call.",
     "properties": {"task_id": {"type": "string"}, "status": {"type": "string"}, "next": {"type": "object"}},
@@ -25,6 +25,9 @@ HANDLE: Json = {
 
 DATA = ("const", "default", "enum", "examples")
 """Parts of a schema that are no schemas."""
+
+REFERS = ("$dynamicRef", "$ref")
+"""Parts of a schema that name another, perhaps by where it is."""
 
 BY_NAME = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 """Parts of a schema that are schemas by names, which may be the names of parts."""
@@ -74,7 +77,7 @@ def may_be_task(tool: Mapping[str, Any]) -> dict[str, Any]:
         return dict(tool)
     own = {name: value for name, value in schema.items() if name != "$schema"}
     dialect = {name: value for name, value in schema.items() if name == "$schema"}
-    return {**tool, "outputSchema": {**dialect, "type": "object", "anyOf": [_moved(own), HANDLE]}}
+    return {**tool, "outputSchema": {**dialect, "type": "object", "anyOf": [_moved(own), TASK_SCHEMA]}}
 
 
 def _moved(schema: Any) -> Any:  # noqa: ANN401 - any part of a JSON Schema
@@ -93,7 +96,7 @@ def _moved_part(name: str, value: Any) -> Any:  # noqa: ANN401 - likewise
         return value
     if name in BY_NAME and isinstance(value, Mapping):
         return {key: _moved(one) for key, one in cast("Mapping[str, Any]", value).items()}
-    if name == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
+    if name in REFERS and isinstance(value, str) and (value == "#" or value.startswith("#/")):
         return f"#/anyOf/0{value[1:]}"
     return _moved(value)
 

@@ -122,6 +122,14 @@ class AsksAnyway(FakeServer):
 
 @plant("g1-requests-once")
 class SendsTwice(FakeServer):
+    """And once more when the next task is asked for, whose question it must not be taken for."""
+
+    async def call_as_task(self, session: Session, name: str, params: Message) -> Message:
+        for task in self.tasks.values():
+            if task.tool == "asks" and task.was_asked and task.question is not None and not task.has_ended:
+                await session.send(task.question)
+        return await super().call_as_task(session, name, params)
+
     async def put_question(self, session: Session, task: Task, request_id: object) -> None:
         await super().put_question(session, task, request_id)
         if task.tool == "asks" and task.question is not None:

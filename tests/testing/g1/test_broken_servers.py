@@ -1,17 +1,20 @@
 """A server that hangs, dies, answers garbage or is not there gives failed checks, or none: never a suite that hangs."""
 
 import asyncio
+import contextlib
+import os
 import socket
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import pytest
 from trying import HERE, ROLES
 
-from raincheck.testing.g1 import CHECKS, Outcome, Pace, Report, Target, Trouble, run_suite, stdio
+from raincheck.testing.g1 import CHECKS, Outcome, Pace, Report, Target, Trouble, run_suite, stdio, target
+from raincheck.testing.g1.messages import Message
 from raincheck.testing.g1.running import ENDURANCE
+from raincheck.testing.g1.verdicts import Gone
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +36,25 @@ def details(report: Report) -> dict[str, str]:
 
 async def test_a_server_that_ends_at_once_is_told_of_with_its_last_words() -> None:
     with pytest.raises(Trouble, match=r"the server ended with 1; the last it wrote to stderr: no such store"):
+        await find(broken("ends at once"), Pace(timeout=10))
+
+
+class WritesTooLate(stdio.StdioTransport):
+    """Learns from a write that the server has ended, before it has read so."""
+
+    async def send(self, message: Message) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(ChildProcessError):  # asyncio was quicker
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - so that nobody reads
+        self._process.stdin.transport.abort()
+        await asyncio.sleep(0)
+        await super().send(message)
+
+
+async def test_what_it_said_last_is_told_by_whoever_writes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "StdioTransport", WritesTooLate)
+    with pytest.raises(Gone, match=r"the server ended with 1; the last it wrote to stderr: no such store"):
         await find(broken("ends at once"), Pace(timeout=10))
 
 
@@ -78,7 +100,7 @@ async def test_answers_of_the_wrong_kind_fail_checks_and_break_none() -> None:
         assert not [one for one in details(report).values() if "could not be done" in one]
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def answering(reply: bytes) -> AsyncGenerator[str]:
     """A server that answers every request on its port with the same bytes."""
 

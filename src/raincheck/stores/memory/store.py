@@ -98,9 +98,9 @@ class MemoryStore:
     async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
         return overdue_of(self._opened().live(), now=now, limit=limit)
 
-    async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
+    async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
         with self._transaction() as documents:
-            return documents.prune(now, page_size(limit))
+            return documents.prune(now, page_size(limit), only)
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return self._document(task_id, scope, now).task

@@ -127,9 +127,9 @@ SELECT count(*) FROM (
 );
 
 -- name: nth_latest_creation
--- When the owner created the task that is the n-th latest.
+-- When the owner created the task that is the n-th latest, if that was after a moment.
 SELECT created_at FROM tasks
-WHERE namespace = :namespace AND owner = :owner
+WHERE namespace = :namespace AND owner = :owner AND created_at > :after
 ORDER BY created_at DESC LIMIT 1 OFFSET :n - 1;
 
 -- name: due_tasks
@@ -181,6 +181,13 @@ DELETE FROM tasks WHERE pk IN (
         AND NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = tasks.parent_id AND parent.finished_at IS NULL)
     ORDER BY expires_at LIMIT :limit
 )
+RETURNING id;
+
+-- name: prune_task
+-- Forget one task that has ended, expired or not, with everything that belongs to it; unless its parent lives, as above.
+DELETE FROM tasks
+WHERE id = ? AND finished_at IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = tasks.parent_id AND parent.finished_at IS NULL)
 RETURNING id;
 
 -- name: load_task

@@ -144,8 +144,8 @@ class SqliteStore:
     async def release_key(self, task_id: TaskId, key: str) -> None:
         await self._write(partial(writes.release_key, task_id=task_id, key=key))
 
-    async def prune(self, *, now: datetime, limit: int) -> tuple[TaskId, ...]:
-        return await self._write(partial(writes.prune, now=now, limit=limit))
+    async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
+        return await self._write(partial(writes.prune, now=now, limit=limit, only=only))
 
     async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
         return await self._read(partial(reads.next_due, namespace=namespace, tools=tools))

@@ -127,5 +127,6 @@ class Tables:
             row = self._connection.execute(QUERIES["count_owner_live"], whose | {"limit": quota.live}).fetchone()
             quota.check_live(row[0])
         if quota.created is not None:
-            row = self._connection.execute(QUERIES["nth_latest_creation"], whose | {"n": quota.created}).fetchone()
+            within = {"n": quota.created, "after": rows.to_micros(now - quota.window)}
+            row = self._connection.execute(QUERIES["nth_latest_creation"], whose | within).fetchone()
             quota.check_created(None if row is None else rows.to_moment(row[0]), now)

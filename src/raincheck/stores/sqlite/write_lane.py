@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import Empty
-from typing import Any
+from typing import Any, Literal
 
 from raincheck.core.records import TaskId
 from raincheck.errors import RaincheckError
@@ -33,6 +33,9 @@ class WriteLane(Lane):
     file then shrinks back to nothing, and it asks for the write lock first. SQLite before 3.51.3 can, very
     rarely, damage a file when one process moves the log just while another starts it anew; who has the write lock
     is safe from that. (Where the lock can't be had in time, SQLite moves what it can without it.)
+
+    While it is busy, the log starts anew in the file that it has, since a disk syncs what is written over twice as
+    fast as what makes a file longer. That the file grows means then that the log has become longer than it was.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class WriteLane(Lane):
             try:
                 return self._jobs.get(timeout=self._idle_after)
             except Empty:
-                is_empty = self._checkpoint(connection)
+                is_empty = self._checkpoint(connection, "TRUNCATE")
                 self._idle_after = None if is_empty else min(2 * self._idle_after, LONGEST_IDLE)
         return self._jobs.get()
 
@@ -72,8 +75,9 @@ class WriteLane(Lane):
 
     def _tidy_up(self, connection: sqlite3.Connection) -> None:
         self._idle_after = IDLE_AFTER
-        if self._wal_size() > self._wal_limit:
-            self._checkpoint(connection)
+        size = self._wal_size()
+        if size > self._wal_limit:
+            self._checkpoint(connection, "TRUNCATE" if size > 2 * WAL_LIMIT else "RESTART")
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[Job[Any]], *, with_savepoints: bool = False) -> bool:
         """Do the jobs in one transaction; false if nothing was kept and they should be tried more carefully.
@@ -132,8 +136,8 @@ class WriteLane(Lane):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
-    def _checkpoint(self, connection: sqlite3.Connection) -> bool:
-        """Move the log into the database, and say whether it is empty now.
+    def _checkpoint(self, connection: sqlite3.Connection, then: Literal["RESTART", "TRUNCATE"]) -> bool:
+        """Move the log into the database, and say whether it starts anew: in the file that it has, or in none.
 
         Somebody's long read may keep it from that. Then it is tried again when the log has grown to twice its
         size, so that what can't be helped is not waited for again and again.
@@ -141,13 +145,13 @@ class WriteLane(Lane):
         timeout: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
         connection.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT}")
         try:
-            is_blocked, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            is_blocked, *_ = connection.execute(f"PRAGMA wal_checkpoint({then})").fetchone()
         except sqlite3.Error:
             # It is tidying up: what was committed is safe where it is, and a disk in trouble shows at the next write.
             is_blocked = True
         finally:
             connection.execute(f"PRAGMA busy_timeout = {timeout:d}")
-        self._wal_limit = max(WAL_LIMIT, 2 * self._wal_size()) if is_blocked else WAL_LIMIT
+        self._wal_limit = max(WAL_LIMIT, self._wal_size() * (2 if is_blocked else 1))
         return not is_blocked
 
     def _wal_size(self) -> int:

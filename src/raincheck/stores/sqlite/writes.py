@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
 from raincheck.core.change import Change, Creation
@@ -98,9 +99,15 @@ def release_key(connection: sqlite3.Connection, task_id: TaskId, key: str) -> Wr
     return Written(None, ())
 
 
-def prune(connection: sqlite3.Connection, now: datetime, limit: int) -> Written[tuple[TaskId, ...]]:
-    parameters = {"now": rows.to_micros(now), "limit": page_size(limit)}
-    pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
+def prune(
+    connection: sqlite3.Connection, now: datetime, limit: int, only: Sequence[TaskId] | None
+) -> Written[tuple[TaskId, ...]]:
+    if only is None:
+        parameters = {"now": rows.to_micros(now), "limit": page_size(limit)}
+        pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
+    else:
+        each = (connection.execute(QUERIES["prune_task"], (reads.bindable(one),)).fetchall() for one in only)
+        pruned = list(islice(chain.from_iterable(each), page_size(limit)))
     ids = tuple(TaskId(row[0]) for row in pruned)
     return Written(ids, ids)
 

@@ -181,6 +181,14 @@ class BelongingContract(ContractBase):
         now = scene.clock.advance(1)
         assert set(await scene.store.prune(now=now, limit=10)) == {parent.id, child.id}
 
+    async def test_a_child_whose_parent_lives_is_not_forgotten_early(self, scene: Scene) -> None:
+        parent, child = await self.family(scene)
+        await scene.do(child, Complete(1, encode("done")))
+        both = [child.id, parent.id]
+        assert await scene.store.prune(now=scene.clock.now(), limit=10, only=both) == ()
+        await scene.do(parent, Complete(1, encode("done")))
+        assert set(await scene.store.prune(now=scene.clock.now(), limit=10, only=both)) == set(both)
+
     async def family(self, scene: Scene, of: dict[str, Any] | None = None, **fields: Any) -> tuple[Task, Task]:  # noqa: ANN401 - whatever NewTask takes
         """A running parent, made `of` these fields, and its running child, with those."""
         parent = await scene.begin(**(of or {}))

@@ -8,12 +8,12 @@ from raincheck.core.commands import Cancel, Complete, Note, Park, Pause, Release
 from raincheck.core.content import Artifact
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import encode
-from raincheck.core.records import Task
+from raincheck.core.records import Task, TaskId
 from raincheck.core.retention import Retention
 from raincheck.errors import TaskNotFound
 from raincheck.stores.apply import answer
 from raincheck.testing.contract.base import ContractBase
-from raincheck.testing.scene import EVERYTHING, LEASE, Scene
+from raincheck.testing.scene import EVERYTHING, LEASE, Scene, hear_until
 
 FOREVER = 3_000_000_000.0
 """Seconds: about 95 years, and beyond what 32 bits hold in milliseconds."""
@@ -83,6 +83,35 @@ class KeepingContract(ContractBase):
         scene.clock.advance(FOREVER / 100)
         sizes = [len(await scene.store.prune(now=scene.clock.now(), limit=2)) for _ in range(4)]
         assert sizes == [2, 2, 1, 0]
+
+    async def test_what_has_ended_can_be_forgotten_before_it_expires(self, scene: Scene) -> None:
+        gone = await self.rich_task(scene)
+        await scene.do(gone, Complete(2, encode(1)))
+        kept = await scene.do(await scene.create(), Cancel("alice"))
+        with scene.store.listen() as feed:
+            assert await scene.store.prune(now=scene.clock.now(), limit=10, only=[gone.id]) == (gone.id,)
+            await hear_until(feed, gone.id)
+        with pytest.raises(TaskNotFound):
+            await scene.load(gone)
+        assert await scene.load(kept) == kept
+        await scene.create(id=gone.id)
+        assert len(await scene.history(gone)) == 1
+
+    async def test_what_lives_or_is_not_there_is_not_forgotten_whoever_names_it(self, scene: Scene) -> None:
+        live = [await scene.do(await scene.begin(), Park(1, seen=0)), await scene.begin()]
+        live += [await scene.do(await scene.create(), Pause("operator")), await scene.create()]
+        ids = [task.id for task in live] + [TaskId("nobody"), TaskId(f"{live[0].id}\0"), TaskId("\ud800")]
+        assert await scene.store.prune(now=scene.clock.advance(FOREVER), limit=10, only=ids) == ()
+        assert [await scene.load(task) for task in live] == live
+
+    async def test_naming_tasks_prunes_no_others_and_no_more_than_asked(self, scene: Scene) -> None:
+        ended = [await scene.do(await scene.create(), Cancel("alice")) for _ in range(5)]
+        now, ids = scene.clock.advance(FOREVER / 100), [task.id for task in ended]
+        assert await scene.store.prune(now=now, limit=10, only=[]) == ()
+        assert set(await scene.store.prune(now=now, limit=10, only=[ids[1], ids[1], ids[4]])) == {ids[1], ids[4]}
+        assert len(await scene.store.prune(now=now, limit=2, only=ids)) == 2
+        assert len(await scene.store.prune(now=now, limit=0, only=ids)) == 1
+        assert await scene.store.prune(now=now, limit=10, only=ids) == ()
 
     async def test_a_clock_that_jumps_back_does_not_take_the_task_with_it(self, scene: Scene) -> None:
         task = await scene.begin()

@@ -19,6 +19,7 @@ class Connection:
         self, transport: Transport, answers: Mapping[str, Answerer], patience: float, history: History
     ) -> None:
         self.history = history
+        self._began = len(history.came)
         self._refused: list[str] = []
         self.initialized: Message = {}
         self.patience = patience
@@ -107,11 +108,17 @@ class Connection:
         """The requests and notifications of a method that came after a place."""
         return [one for one in self.history.came[mark:] if one.message.get("method") == method]
 
+    def asked_since(self, mark: int, method: str) -> list[Came]:
+        """The requests of a method after a place. One that had come before it is only sent again."""
+        # Not those of connections before this one: a server may count its requests from the first again.
+        before = [one.message for one in self.history.came[self._began : mark]]
+        return [one for one in self.since(mark, method) if one.message not in before]
+
     async def hear(self, method: str, mark: int) -> Message:
-        """The first request or notification of a method after a place, waiting for it if need be."""
+        """The first such request, waiting for it if need be."""
 
         def found() -> Message | None:
-            return next((came.message for came in self.since(mark, method)), None)
+            return next((came.message for came in self.asked_since(mark, method)), None)
 
         return await self.wait_for(found, f"no {method} came")
 

@@ -24,7 +24,8 @@ class StdioTransport:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
-        self._jobs: list[asyncio.Task[None]] = []
+        self._reading: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._last_words: deque[str] = deque(maxlen=3)
 
     async def open(self, inbox: Inbox) -> None:
@@ -41,7 +42,8 @@ class StdioTransport:
             )
         except (OSError, ValueError) as error:
             raise Trouble(f"{self._command[0]!r} could not be started: {error}") from error
-        self._jobs = [asyncio.create_task(self._read(process, inbox)), asyncio.create_task(self._keep_words(process))]
+        self._listening = asyncio.create_task(self._keep_words(process))
+        self._reading = asyncio.create_task(self._read(process, inbox, self._listening))
 
     def settle(self, version: str) -> None:
         """There is nothing to do: it is said once."""
@@ -52,10 +54,15 @@ class StdioTransport:
     async def send(self, message: Message) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
+        assert self._reading is not None
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             await self._process.stdin.drain()
         except OSError as error:
+            # If it has ended, whoever reads tells so, and what its last words were.
+            await asyncio.wait([self._reading], timeout=2 * GRACE)
+            if self._reading.done():
+                return
             raise Trouble(f"the server does not read its input any more: {error}") from error
 
     async def drop(self, request_id: int) -> None:
@@ -72,9 +79,10 @@ class StdioTransport:
             process.stdin.close()
         await self._stop(process)
         # Something that the server started may still hold its streams open: they are not waited for.
-        for job in self._jobs:
+        jobs = [job for job in (self._reading, self._listening) if job is not None]
+        for job in jobs:
             job.cancel()
-        await asyncio.gather(*self._jobs, return_exceptions=True)
+        await asyncio.gather(*jobs, return_exceptions=True)
         _close_pipes(process)
 
     async def _stop(self, process: asyncio.subprocess.Process) -> None:
@@ -86,7 +94,7 @@ class StdioTransport:
                 break
         _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    async def _read(self, process: asyncio.subprocess.Process, inbox: Inbox) -> None:
+    async def _read(self, process: asyncio.subprocess.Process, inbox: Inbox, listening: asyncio.Task[None]) -> None:
         assert process.stdout is not None
         try:
             async for line in process.stdout:
@@ -102,6 +110,8 @@ class StdioTransport:
             return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), GRACE)
+        # Its last words come on a way of their own, perhaps a little later.
+        await asyncio.wait([listening], timeout=GRACE / 2)
         how = "closed its output" if process.returncode is None else f"ended with {process.returncode}"
         said = " / ".join(line.strip() for line in self._last_words)
         words = f"; the last it wrote to stderr: {said[-300:]}" if said else ""

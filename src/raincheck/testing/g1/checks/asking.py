@@ -115,7 +115,7 @@ def checks_of(kind: Kind) -> tuple[Check, ...]:
             await caller.wait(asked.begun.id)
             await caller.stay_quiet()
             # By their ids: the same request on two streams is another fault, for another check.
-            questions = {str(one.message.get("id")) for one in caller.connection.since(asked.mark, kind.method)}
+            questions = {str(one.message.get("id")) for one in caller.connection.asked_since(asked.mark, kind.method)}
             if len(questions) > 1:
                 raise Unmet(f"two called tasks/result, and {kind.method} came {len(questions)} times")
 

@@ -1,0 +1,82 @@
+"""Stores that say more, or less, of what has changed than a test would otherwise be sure of."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from raincheck.core.change import Creation
+from raincheck.core.records import Task, TaskId
+from raincheck.stores.feed import ANYTHING, Feed, Hint
+from raincheck.stores.interface import Store
+
+
+class KeepsOnly:
+    """In front of another store: it begins no task in `create`, and answers when the engine has heard of the task."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._heard_of: set[TaskId] = set()
+        self._heard = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def create(self, creation: Creation, *, claim: object = None, **how: Any) -> Task:
+        del claim
+        task = await self._store.create(creation, **how)
+        while task.id not in self._heard_of:
+            self._heard.clear()
+            await self._heard.wait()
+        return task
+
+    @contextmanager
+    def listen(self) -> Generator[AsyncGenerator[Hint]]:
+        with self._store.listen() as feed:
+            yield self._pass_on(feed)
+
+    async def _pass_on(self, feed: Feed) -> AsyncGenerator[Hint]:
+        async for hint in feed:
+            yield hint
+            # Whoever asks for the next has taken this one.
+            self._heard_of |= hint
+            self._heard.set()
+
+
+class NamesNobody:
+    """In front of another store: it says that something has changed, and not what."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @contextmanager
+    def listen(self) -> Generator[AsyncGenerator[Hint]]:
+        with self._store.listen() as feed:
+            yield (ANYTHING async for _ in feed)
+
+
+class TellsBeforehand:
+    """In front of another store: something can be done when the engine is about to hear of the next change."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.first: Callable[[], object] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @contextmanager
+    def listen(self) -> Generator[AsyncGenerator[Hint]]:
+        with self._store.listen() as feed:
+            yield self._pass_on(feed)
+
+    async def _pass_on(self, feed: Feed) -> AsyncGenerator[Hint]:
+        async for hint in feed:
+            first, self.first = self.first, None
+            if first is not None:
+                first()
+            # Nobody has a turn in between.
+            yield hint
