@@ -1,0 +1,96 @@
+"""What servers of 2025-11-25 ask by themselves, over the connection.
+
+When that breaks, they ask again on the next one. Whoever is thinking about the question must not notice.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from hashlib import sha256
+from itertools import count
+from typing import Any, TypeVar
+
+from raincheck.client.updates import Question
+
+Place = tuple[str, int]
+"""The key of a question, and which one of several that are alike and asked at the same time."""
+
+AnswerT = TypeVar("AnswerT")
+
+
+def key_of(method: str, params: Mapping[str, Any]) -> str:
+    """What names a question that has no name of its own: it is known by its words."""
+    words = {name: value for name, value in params.items() if name != "_meta"}
+    return sha256(json.dumps([method, words], sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Asked:
+    """What one task asks."""
+
+    def __init__(self) -> None:
+        self.by_hand: dict[str, Question] = {}
+        """The questions that wait for `Handle.answer`, by their keys."""
+        self._answers: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self._jobs: dict[Place, asyncio.Task[Any]] = {}
+        self._busy: set[Place] = set()
+        self._is_wanted = True
+
+    async def ask(self, key: str, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+        """What a callback answers, which goes on with the question if this ends because of the connection.
+
+        It can't have been answered then, so whoever asks the same next means this one. An answer that was sent is
+        not kept: the same words may be asked again, and mean something else by then.
+        """
+        place = next((key, number) for number in count() if (key, number) not in self._busy)
+        job: asyncio.Task[AnswerT] = self._jobs.get(place) or asyncio.create_task(ask())
+        self._jobs[place] = job
+        self._busy.add(place)
+        try:
+            await asyncio.wait([job])
+        finally:
+            self._busy.discard(place)
+            if job.done() or not self._is_wanted:
+                self._stop(place)
+        return job.result()
+
+    async def wait_for_hand(self, question: Question) -> Mapping[str, Any]:
+        """What is given as the answer, before or after it is asked."""
+        given = self._answer_to(question.key)
+        if not given.done():
+            self.by_hand[question.key] = question
+        try:
+            await asyncio.wait([given])
+        finally:
+            self.by_hand.pop(question.key, None)
+        self._answers.pop(question.key, None)
+        return given.result()
+
+    def give(self, key: str, answer: Mapping[str, Any]) -> None:
+        """Answer by hand. It is kept until it is asked for, since nobody is asked while nobody waits."""
+        self.by_hand.pop(key, None)
+        given = self._answer_to(key)
+        if not given.done():
+            given.set_result(answer)
+
+    def want(self) -> None:
+        """Somebody waits for the task."""
+        self._is_wanted = True
+
+    def give_up(self) -> None:
+        """Nobody waits for the task any more, so nobody needs to think about what can't be answered just now.
+
+        What can be answered may be: the server knows that it has asked, and does not ask again so soon.
+        """
+        self._is_wanted = False
+        self.forget()
+
+    def forget(self) -> None:
+        """What the connection broke off is asked no more: somebody else has answered it."""
+        for place in self._jobs.keys() - self._busy:
+            self._stop(place)
+
+    def _stop(self, place: Place) -> None:
+        self._jobs.pop(place).cancel()
+
+    def _answer_to(self, key: str) -> "asyncio.Future[Mapping[str, Any]]":
+        return self._answers.setdefault(key, asyncio.get_running_loop().create_future())

@@ -1,0 +1,90 @@
+"""The task book: a file of slips, so that a caller that crashed finds its tasks again."""
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+from raincheck.client.slips import Slip
+from raincheck.errors import ConfigurationError, InvalidValue
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOCK_TIMEOUT = 10.0
+
+_MARK = 0x736C6970
+"""What says in the file's header that it is a book: `slip`."""
+
+_CREATE = (
+    "CREATE TABLE IF NOT EXISTS slips (task_id TEXT, server TEXT, slip TEXT, PRIMARY KEY (task_id, server))",
+    f"PRAGMA application_id = {_MARK}",
+)
+
+
+class TaskBook:
+    """Keeps slips until their results have been fetched. Several processes may share one.
+
+    `TaskClient(server, book=TaskBook("calls.book"))` writes into it by itself. The file is its owner's alone.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    async def add(self, slip: Slip) -> None:
+        """Keep a slip. When this returns, it is on the disk."""
+        row = (slip.task_id, slip.server, slip.dump())
+        await self._do(lambda book: book.execute("INSERT OR REPLACE INTO slips VALUES (?, ?, ?)", row))
+
+    async def remove(self, slip: Slip) -> None:
+        """Forget a slip."""
+        row = (slip.task_id, slip.server)
+        await self._do(lambda book: book.execute("DELETE FROM slips WHERE task_id = ? AND server = ?", row))
+
+    async def slips(self, server: str | None = None) -> list[Slip]:
+        """The slips that are kept, of one server or of all, oldest first."""
+        query = "SELECT slip FROM slips WHERE server = coalesce(?, server) ORDER BY rowid"
+        rows = await self._do(lambda book: book.execute(query, (server,)).fetchall())
+        return [slip for (text,) in rows if (slip := _read(text)) is not None]
+
+    async def find(self, task_id: str) -> Slip | None:
+        """The slip of a task."""
+        return next((slip for slip in await self.slips() if slip.task_id == task_id), None)
+
+    async def _do(self, do: Callable[[sqlite3.Connection], T]) -> T:
+        # In a thread, and anew each time: it is seldom, and nothing is to be held open meanwhile.
+        return await asyncio.to_thread(self._in_transaction, do)
+
+    def _in_transaction(self, do: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            self.path.touch(mode=0o600)
+            with closing(sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)) as book, book:
+                self._open(book)
+                return do(book)
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigurationError(f"the task book {self.path} can't be used: {error}") from error
+
+    def _open(self, book: sqlite3.Connection) -> None:
+        (mark,) = book.execute("PRAGMA application_id").fetchone()
+        if mark == _MARK:
+            return
+        book.execute("BEGIN IMMEDIATE")
+        others = {name for (name,) in book.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - {"slips"}
+        if mark or others:
+            raise ConfigurationError(f"{self.path} is no task book, and was left as it is: name another file")
+        for statement in _CREATE:
+            book.execute(statement)
+
+
+def _read(text: str) -> Slip | None:
+    try:
+        return Slip.load(text)
+    except InvalidValue:
+        # Perhaps of a newer version, which shares the book: the others are good all the same.
+        logger.exception("a slip in the task book can't be read")
+        return None

@@ -1,0 +1,153 @@
+"""The connection to a server, made again when it breaks."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import anyio
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+
+from raincheck.client.errors import ServerUnreachable
+from raincheck.client.line import Line, reason_of
+from raincheck.client.losses import Loss, loss_of
+from raincheck.client.timing import at_most
+from raincheck.clock import Clock
+from raincheck.core.retry import RetryPolicy
+from raincheck.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Send = Callable[[Client], Awaitable[T]]
+
+PAUSES = RetryPolicy(first=timedelta(milliseconds=200), most=timedelta(seconds=5), jitter=0.0)
+"""The waits between tries at a server that is away."""
+
+ANSWERED_WITHIN = 30.0
+"""Seconds in which a server should answer a question about a task."""
+
+
+class Lost(Exception):
+    """A request got no answer: it may have arrived, or not."""
+
+
+class Connection:
+    """Connects when it is first needed, and again when that broke."""
+
+    def __init__(self, server: str, make: Callable[[], Client], patience: float, clock: Clock) -> None:
+        self._server = server
+        self._make = make
+        self._patience = patience
+        self._clock = clock
+        self._line: Line | None = None
+        self._is_open = False
+        self._connecting = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect, or fail at once.
+
+        Raises:
+            ServerUnreachable: it can't be.
+        """
+        self._is_open = True
+        try:
+            await self._connected()
+        except BaseException:
+            self._is_open = False
+            raise
+
+    async def close(self) -> None:
+        """Let go. What is under way ends with an error."""
+        self._is_open = False
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    async def client(self) -> Client:
+        """The SDK's client, connected."""
+        return await (await self._connected()).client()
+
+    async def request(self, send: Send[T], *, within: float | None = ANSWERED_WITHIN) -> T:
+        """Ask something that can be asked twice, and again until there is an answer, or patience is over.
+
+        Raises:
+            ServerUnreachable: there is none.
+            MCPError: the server's own.
+        """
+        began, tries = self._clock.elapsed(), 0
+        while True:
+            try:
+                return await self.once(send, within=within)
+            except (Lost, ServerUnreachable) as error:
+                tries += 1
+                if within is None and tries == 1:
+                    # It may have waited for long, and for good reasons.
+                    began = self._clock.elapsed()
+                if self._clock.elapsed() - began >= self._patience:
+                    if isinstance(error, ServerUnreachable):
+                        raise
+                    raise ServerUnreachable(self._server, str(error)) from error
+                logger.info("will ask %s again, since it did not answer: %s", self._server, error)
+            await self._clock.sleep(PAUSES.wait(tries, chance=0.0).total_seconds())
+
+    async def once(self, send: Send[T], *, within: float | None = None) -> T:
+        """Ask something once.
+
+        Raises:
+            Lost: there is no answer.
+            ServerUnreachable: it can't be asked.
+        """
+        line = await self._connected()
+        client = await line.client()
+        try:
+            async with at_most(self._clock, within):
+                return await send(client)
+        except TimeoutError as error:
+            raise Lost(f"there is no answer within {within:g} s" if within else "it takes too long") from error
+        except MCPError as error:
+            loss = loss_of(error)
+            if loss is None:
+                raise
+            line.is_over = line.is_over or loss is Loss.OF_THE_CONNECTION
+            raise Lost(error.error.message) from error
+        except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            # Somebody else has found out that it is over, and let it go.
+            if not line.is_over:
+                raise
+            raise Lost("the connection broke") from error
+
+    async def _connected(self) -> Line:
+        """The connection.
+
+        Raises:
+            ConfigurationError: nobody has opened it, or it was closed.
+            ServerUnreachable: there is none.
+        """
+        async with self._connecting:
+            if not self._is_open:
+                raise ConfigurationError(f"the client of {self._server} is not open: use it inside `async with`")
+            line = self._line
+            if line is not None and line.is_over:
+                self._line = None
+                await line.close()
+                line = None
+            if line is None:
+                line = await self._connect()
+            self._line = line
+            return line
+
+    async def _connect(self) -> Line:
+        line = Line(self._make(), self._clock)
+        try:
+            async with at_most(self._clock, self._patience):
+                await line.client()
+        except BaseException as error:
+            await line.close()
+            if not isinstance(error, Exception):
+                raise
+            why = f"it does not answer within {self._patience:g} s" if isinstance(error, TimeoutError) else ""
+            raise ServerUnreachable(self._server, why or reason_of(error)) from error
+        return line

@@ -1,0 +1,106 @@
+"""Following a task to its end: by looking at it, at the server's pace, and sooner where the server tells."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+
+from raincheck.client.connection import Lost
+from raincheck.client.errors import ServerUnreachable
+from raincheck.client.held import Held
+from raincheck.client.talk import BY_ITSELF, Talk
+from raincheck.client.updates import Update
+
+logger = logging.getLogger(__name__)
+
+UNSAID, SHORTEST, LONGEST = 1.0, 0.1, 600.0
+"""Seconds between two looks at a task: where the server names none; at least and at most, whatever it names."""
+
+SOONEST = 0.05
+"""Seconds between two looks, however often the server tells of changes."""
+
+
+async def follow(talk: Talk, held: Held) -> AsyncGenerator[Update]:
+    """The task as it is, and again after each change, until it has ended."""
+    with held.waiting() as told:
+        helping = _Helping(talk, held)
+        try:
+            seen: Update | None = None
+            while True:
+                update, looked_at = await talk.look(held), talk.clock.elapsed()
+                if update != seen:
+                    seen = update
+                    yield update
+                if update.is_ended:
+                    return
+                helping.see_to(update)
+                await _pause(talk, told, update, looked_at)
+                helping.check()
+        finally:
+            await helping.stop()
+
+
+async def _pause(talk: Talk, told: asyncio.Event, update: Update, looked_at: float) -> None:
+    """Until it should be looked at again: when the server says so, or something has happened."""
+    asked = UNSAID if update.poll_after is None else update.poll_after
+    waiting = asyncio.ensure_future(told.wait())
+    sleeping = asyncio.ensure_future(talk.clock.sleep(min(max(asked, SHORTEST), LONGEST)))
+    try:
+        await asyncio.wait([waiting, sleeping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        sleeping.cancel()
+    too_soon = looked_at + SOONEST - talk.clock.elapsed()
+    if too_soon > 0:
+        await talk.clock.sleep(too_soon)
+    told.clear()
+
+
+class _Helping:
+    """What goes on beside: listening for news, and having questions answered."""
+
+    def __init__(self, talk: Talk, held: Held) -> None:
+        self._talk = talk
+        self._held = held
+        self._listening: asyncio.Task[None] | None = None
+        self._attending: dict[str, asyncio.Task[None]] = {}
+        self._tells = True
+
+    def see_to(self, update: Update) -> None:
+        """Do what the task needs, as it is now."""
+        if self._tells and (self._listening is None or self._listening.done()):
+            self._listening = asyncio.create_task(self._listen(update))
+        asked = self._talk.asked(update)
+        for key, job in self._attending.items():
+            # Somebody else has answered: whoever thinks about it need not. A server that asks by itself says so itself,
+            # and may be about to ask something else.
+            if key not in asked and (key != BY_ITSELF or self._talk.is_crowded):
+                job.cancel()
+        for key, question in asked.items():
+            if key not in self._attending:
+                self._attending[key] = asyncio.create_task(self._talk.attend(self._held, key, question))
+
+    def check(self) -> None:
+        """Tell what a callback could not answer."""
+        for key, job in list(self._attending.items()):
+            if job.done():
+                del self._attending[key]
+                error = None if job.cancelled() else job.exception()
+                if isinstance(error, Lost | ServerUnreachable):
+                    logger.info("task %s: nobody could be asked just now: %s", self._held.task_id, error)
+                elif error is not None:
+                    raise error
+
+    async def _listen(self, update: Update) -> None:
+        try:
+            self._tells = await self._talk.listen(self._held, update)
+        except Exception as error:  # noqa: BLE001 - it is only for speed: the task is looked at all the same
+            logger.debug("task %s: the server tells no news: %r", self._held.task_id, error)
+
+    async def stop(self) -> None:
+        if BY_ITSELF in self._attending and self._held.asked.by_hand:
+            # The answer is on its way to somebody who is being asked. If that one were to go, so would the question.
+            self._talk.leave(self._attending.pop(BY_ITSELF))
+        jobs = [*self._attending.values(), *([] if self._listening is None else [self._listening])]
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)

@@ -1,0 +1,133 @@
+"""Tasks as the protocol of 2025-11-25 has them: the caller asks for one, and fetches its result."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+from mcp.client import Client
+from mcp.client.session import ClientSession  # noqa: TC002 - with the others
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolResult,
+    PaginatedRequestParams,
+)
+
+from raincheck.client.calling import call_tool, read_call
+from raincheck.client.held import Heard, Held
+from raincheck.client.raw import Anything, ask_about, call_raw, checking, read_result, reading
+from raincheck.client.shapes import OlderCreated, OlderTask
+from raincheck.client.tiers import Answers, Begun, Call
+from raincheck.client.updates import Question, Update
+from raincheck.core.lifecycle import Status
+
+MOST_PAGES = 100
+"""Of a list of tools: a server that pages in circles must not hang a call."""
+
+
+class Tier2025:
+    """For servers that declare tasks of tools."""
+
+    def __init__(self, heard: Heard) -> None:
+        self._heard = heard
+        self._support: WeakKeyDictionary[ClientSession, Mapping[str, str]] = WeakKeyDictionary()
+
+    async def begin(self, client: Client, call: Call) -> Begun:
+        is_known = client.session in self._support
+        try:
+            return await self._begin(client, call)
+        except MCPError as error:
+            # So a server refuses what its tool does not allow. It may have changed its mind since it listed them.
+            if error.error.code != METHOD_NOT_FOUND or not is_known:
+                raise
+            del self._support[client.session]
+            return await self._begin(client, call)
+
+    async def _begin(self, client: Client, call: Call) -> Begun:
+        if (await self._support_of(client)).get(call.tool, "forbidden") == "forbidden":
+            return await call_tool(client, call)
+        token = self._heard.new_token()
+        params = {
+            "name": call.tool,
+            "arguments": dict(call.arguments),
+            "task": {} if call.ttl is None else {"ttl": round(call.ttl * 1_000)},
+            "_meta": {**call.meta, "progressToken": token},
+        }
+        answer = await call_raw(client, params)
+        if "task" in answer:
+            with reading("the task that the server made"):
+                task = OlderCreated.model_validate(answer, by_name=False).task
+            return Begun(task_id=task.task_id, tier="2025-11-25", token=token)
+        # It may always answer at once.
+        result = read_result(answer)
+        if not result.is_error:
+            with checking(call.tool):
+                await client.session.validate_tool_result(call.tool, result)
+        return read_call(result)
+
+    async def look(self, client: Client, held: Held) -> Update:
+        task = await ask_about(client, "tasks/get", held.task_id, OlderTask)
+        update = replace(held.with_progress(task.update()), asks_itself=True)
+        if update.status is not Status.INPUT_REQUIRED:
+            held.asked.forget()
+            return update
+        return replace(update, questions=tuple(held.asked.by_hand.values()))
+
+    async def fetch(self, client: Client, held: Held, update: Update) -> CallToolResult:
+        answer = await ask_about(client, "tasks/result", held.task_id, Anything)
+        result = answer.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        if update.status is Status.FAILED and "content" not in result:
+            # Some servers have nothing more to say than this.
+            raise MCPError(INTERNAL_ERROR, update.message or "the task has failed")
+        return read_result(result)
+
+    async def attend(self, client: Client, held: Held, question: Question | None) -> bool:
+        del question
+        # While somebody waits for the result, the server asks, and the SDK has its callbacks answer. What comes of it
+        # is fetched when the task has ended.
+        with suppress(MCPError):
+            await ask_about(client, "tasks/result", held.task_id, Anything)
+            return True
+        return False
+
+    async def answer(self, client: Client, held: Held, answers: Answers) -> None:
+        del client
+        for key, answer in answers.items():
+            held.asked.give(key, answer)
+
+    async def cancel(self, client: Client, held: Held) -> None:
+        try:
+            await ask_about(client, "tasks/cancel", held.task_id, Anything)
+        except MCPError as error:
+            if error.error.code != INVALID_PARAMS or not (await self.look(client, held)).is_ended:
+                raise
+
+    async def listen(self, client: Client, held: Held, update: Update) -> bool:
+        """Servers of 2025-11-25 tell by themselves, if they do."""
+        del client, held, update
+        return False
+
+    async def _support_of(self, client: Client) -> Mapping[str, str]:
+        """Which tools can be called as tasks, in the words of the protocol."""
+        known = self._support.get(client.session)
+        if known is None:
+            with reading("the list of tools"):
+                known = await _listed(client)
+            self._support[client.session] = known
+        return known
+
+
+async def _listed(client: Client) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        for tool in page.tools:
+            found[tool.name] = (tool.execution.task_support if tool.execution else None) or "forbidden"
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found

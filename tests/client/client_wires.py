@@ -1,0 +1,183 @@
+"""Ways to a server, and what stands between: rewritten messages, real HTTP in this process, clocks."""
+
+import asyncio
+import math
+import socket
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+from mcp.client import Transport
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.memory import create_client_server_memory_streams
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from starlette.types import ASGIApp
+
+from raincheck import PlainTools
+from raincheck.testing import FakeClock
+
+Rewrite = Callable[[JSONRPCMessage], None]
+"""Changes a message on its way."""
+
+
+class _Stream:
+    """One end of a connection, whose messages are changed on their way."""
+
+    def __init__(self, stream: Any, rewrite: Rewrite) -> None:
+        self._stream = stream
+        self._rewrite = rewrite
+
+    async def send(self, item: SessionMessage) -> None:
+        self._rewrite(item.message)
+        await self._stream.send(item)
+
+    async def receive(self) -> SessionMessage | Exception:
+        item = await self._stream.receive()
+        if isinstance(item, SessionMessage):
+            self._rewrite(item.message)
+        return item
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        item = await anext(self._stream)
+        if isinstance(item, SessionMessage):
+            self._rewrite(item.message)
+        return item
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stream.__aexit__(kind, error, trace)
+
+
+@asynccontextmanager
+async def rewritten(transport: Transport, sent: Rewrite, came: Rewrite) -> AsyncGenerator[Any]:
+    async with transport as (read, write):
+        yield _Stream(read, came), _Stream(write, sent)
+
+
+def plain(transport: Any) -> AbstractAsyncContextManager[Any]:
+    """A connection of a version that had no tasks yet."""
+    return rewritten(transport, _ask_for_older, _name_tools)
+
+
+def hidden(transport: Any) -> AbstractAsyncContextManager[Any]:
+    """A connection on which somebody hides that the server has tasks."""
+    return rewritten(transport, _pass, _hide_tasks)
+
+
+def _pass(message: JSONRPCMessage) -> None:
+    """As it is."""
+
+
+def _ask_for_older(message: JSONRPCMessage) -> None:
+    if isinstance(message, JSONRPCRequest) and message.method == "initialize":
+        assert message.params is not None
+        message.params["protocolVersion"] = "2025-06-18"
+
+
+def _name_tools(message: JSONRPCMessage) -> None:
+    """Where the server does not do that itself."""
+    meta: dict[str, Any] = message.result.get("_meta", {}) if isinstance(message, JSONRPCResponse) else {}
+    if "raincheck/task" in meta:
+        meta.setdefault("raincheck/tools", {use: f"task_{use}" for use in PlainTools.__slots__})
+
+
+def _hide_tasks(message: JSONRPCMessage) -> None:
+    _name_tools(message)
+    if isinstance(message, JSONRPCResponse) and "capabilities" in message.result:
+        message.result["capabilities"].pop("tasks", None)
+        message.result["capabilities"].pop("extensions", None)
+
+
+@asynccontextmanager
+async def in_memory(server: MCPServer[Any]) -> AsyncGenerator[Any]:
+    """A connection to a server in this process, in messages."""
+    lowlevel: Any = getattr(server, "_lowlevel_server")  # noqa: B009 - it has no public name
+    async with create_client_server_memory_streams() as (ours, (read, write)):
+        serving = asyncio.create_task(lowlevel.run(read, write, lowlevel.create_initialization_options()))
+        try:
+            yield ours
+        finally:
+            await ours[1].aclose()
+            await serving
+
+
+class _Uvicorn(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+        self.is_to_stop = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        # The original looks ten times a second whether it is to stop.
+        await self.is_to_stop.wait()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+
+@asynccontextmanager
+async def over_http(app: ASGIApp) -> AsyncGenerator[str]:
+    """The URL of an application, served on a free port in this event loop."""
+    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.bind(("127.0.0.1", 0))
+    server = _Uvicorn(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on"))
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    up = asyncio.create_task(server.is_up.wait())
+    await asyncio.wait([up, serving], return_when=asyncio.FIRST_COMPLETED)
+    assert server.is_up.is_set(), "the server did not start"
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
+    finally:
+        server.is_to_stop.set()
+        await serving
+
+
+class SkippingClock(FakeClock):
+    """Goes on by itself whenever somebody sleeps, if not for too long, and remembers for how long they did."""
+
+    def __init__(self, longest: float = math.inf) -> None:
+        super().__init__()
+        self.longest = longest
+        self.slept: list[float] = []
+        self.bounds: asyncio.Queue[float] = asyncio.Queue()
+        """For how long something may take, each time that is said."""
+
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        return self._skip(seconds)
+
+    async def _skip(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        until = self.now() + timedelta(seconds=seconds)
+        if seconds > self.longest:
+            await self._sleep_until(until)
+            return
+        # Whatever else can go on goes on first.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if until > self.now():
+            self.advance((until - self.now()).total_seconds())
+
+    def forget_bounds(self) -> None:
+        while not self.bounds.empty():
+            self.bounds.get_nowait()
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        self.bounds.put_nowait(seconds)
+        return super().call_later(seconds, call)
