@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from scripts import checks, shapes
+from scripts import checks, command_line, shapes
 from scripts.diagram import diagram, small_diagram
 
 from raincheck import errors
@@ -207,7 +207,7 @@ def _find(lines: list[str], name: str) -> Definition:
     return node
 
 
-PARTS: dict[str, Callable[..., str]] = checks.PARTS | {
+PARTS: dict[str, Callable[..., str]] = {**checks.PARTS, **command_line.PARTS} | {
     "diagram": diagram,
     "small-diagram": small_diagram,
     "phases": phases,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calls_kit import OLDER, SERVER, serving
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +26,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, module in list(sys.modules.items()):
         if name not in known and str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def workshop_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a server in it, for all tests of a module."""
+    folder = tmp_path_factory.mktemp("workshop")
+    (folder / "server.py").write_text(SERVER, encoding="utf-8")
+    (folder / "older.py").write_text(OLDER, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def workshop(workshop_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To be in that folder. No calls are under way, and nothing is held up or let go."""
+    monkeypatch.chdir(workshop_folder)
+    for name in ("go", "hold", ".local/state/raincheck/calls.book"):
+        (workshop_folder / name).unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def url(workshop_folder: Path) -> Iterator[str]:
+    """Where that server is served."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(workshop_folder)
+        with serving("--http", "127.0.0.1:0") as where:
+            yield where

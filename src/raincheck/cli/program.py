@@ -2,7 +2,8 @@
 
 import typer
 
-from raincheck.cli import conformance, tools
+from raincheck.cli import call, conformance, doctor, held, serve, stats, task_commands, tools
+from raincheck.cli.demo import command as demo
 
 program = typer.Typer(
     name="raincheck",
@@ -13,7 +14,17 @@ program = typer.Typer(
     rich_markup_mode=None,
 )
 program.add_typer(conformance.commands, name="conformance")
+program.command(epilog=call.EPILOG)(call.call)
+program.command(epilog=held.WAIT)(held.wait)
+program.command(epilog=held.GET)(held.get)
+program.command(epilog=held.CANCEL)(held.cancel)
+program.command(epilog=held.ANSWER)(held.answer)
+program.command(epilog=serve.EPILOG)(serve.serve)
 program.command(epilog=tools.EPILOG)(tools.tools)
+program.add_typer(task_commands.commands, name="tasks")
+program.command(epilog=demo.EPILOG)(demo.demo)
+program.command(epilog=doctor.EPILOG)(doctor.doctor)
+program.command(epilog=stats.EPILOG)(stats.stats)
 
 
 @program.callback()

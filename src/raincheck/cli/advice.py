@@ -1,0 +1,57 @@
+"""What an operator can do about a task, as it is."""
+
+from datetime import datetime
+
+from raincheck.cli.telling import printable, told_age, told_id, told_tool
+from raincheck.core.lifecycle import Phase
+from raincheck.core.records import Task
+from raincheck.wire.spoken import in_words
+
+
+def advise(task: Task, open_keys: list[str], now: datetime) -> list[str]:
+    """What to do next, or what to expect: a sentence or two."""
+    said = [_about(task, now)]
+    if open_keys and not task.is_terminal:
+        said.insert(
+            0, f"its caller is asked for {', '.join(map(printable, open_keys))}, and it goes on when that is answered"
+        )
+    return [one for one in said if one]
+
+
+def _about(task: Task, now: datetime) -> str:
+    name = told_id(task.id)
+    if task.deadline_at is not None and task.is_overdue(now) and task.deadline_at <= now:
+        return "it is past its deadline: the next server that looks ends it, so see that one runs (raincheck doctor)"
+    match task.phase:
+        case Phase.QUEUED:
+            who = f"a server of {printable(task.namespace)!r} that has {told_tool(task.tool)}"
+            return f"it waits for {who}: raincheck doctor says whether one has been seen"
+        case Phase.RUNNING:
+            return _about_running(task, name, now)
+        case Phase.PARKED if task.due_at is not None:
+            return f"it goes on by itself {told_age(task.due_at, now)}"
+        case Phase.PARKED:
+            return "" if task.open_inputs else "it waits for a task that it has started"
+        case Phase.PAUSED:
+            return f"raincheck tasks resume {name} lets it go on"
+        case Phase.COMPLETED:
+            return _kept(task, now)
+        case Phase.FAILED | Phase.CANCELLED:
+            return f"raincheck tasks retry {name} runs the same again, as a new task"
+
+
+def _about_running(task: Task, name: str, now: datetime) -> str:
+    lease = None if task.attempt is None else task.attempt.lease
+    if lease is not None and lease.expires_at <= now:
+        late = in_words((now - lease.expires_at).total_seconds())
+        return f"its lease ran out {late} ago: any server of the store takes it back, so see that one runs"
+    return f"raincheck tasks watch {name} shows how it goes on; raincheck tasks cancel {name} stops it"
+
+
+def _kept(task: Task, now: datetime) -> str:
+    kept = (
+        "" if task.expires_at is None else f"its result is kept for {in_words((task.expires_at - now).total_seconds())}"
+    )
+    if not task.is_error:
+        return kept
+    return f"it reports an error: raincheck tasks retry {told_id(task.id)} runs the same again, as a new task"

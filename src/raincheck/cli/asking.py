@@ -1,0 +1,142 @@
+"""What a task asks, asked at the terminal: forms field by field, and pages to be opened."""
+
+import json
+import webbrowser
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
+
+from raincheck.cli.arguments import mismatches
+from raincheck.cli.schemas import Schema, as_object, choices_of, in_words, items_of, read_value, titles_of, types_of
+from raincheck.cli.terminal import Terminal
+
+DECLINE, CANCEL = "/decline", "/cancel"
+
+HOW = f"(instead of an answer: {DECLINE} to say no, {CANCEL} to leave it unanswered)"
+
+
+class _Refused(Exception):
+    """Whoever was asked does not want to answer."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(action)
+        self.result = ElicitResult(action="decline" if action == DECLINE else "cancel")
+
+
+async def ask_person(terminal: Terminal, tool: str, params: ElicitRequestParams) -> ElicitResult:
+    """Ask whoever is at the terminal, and return what they answer.
+
+    Raises:
+        Gone, Aborted: they don't.
+    """
+    terminal.say()
+    terminal.say(f"{tool} asks: {params.message}", "bold yellow")
+    try:
+        if isinstance(params, ElicitRequestFormParams):
+            return await _ask_form(terminal, params.requested_schema)
+        return await _ask_to_open(terminal, params.url)
+    except _Refused as refused:
+        return refused.result
+
+
+async def _ask_form(terminal: Terminal, schema: Schema) -> ElicitResult:
+    fields = as_object(schema.get("properties"))
+    if not fields:
+        is_yes = await _ask_choice(terminal, "yes or no [y/n]:", {"y": True, "yes": True, "n": False, "no": False})
+        return ElicitResult(action="accept", content={}) if is_yes else ElicitResult(action="decline")
+    terminal.say(HOW, "dim")
+    content: dict[str, Any] = {}
+    for name, field in fields.items():
+        value = await _ask_field(terminal, str(name), as_object(field), schema)
+        if value is not None:
+            content[str(name)] = value
+    return ElicitResult(action="accept", content=content)
+
+
+async def _ask_field(terminal: Terminal, name: str, field: Schema, root: Schema) -> Any:  # noqa: ANN401 - whatever is asked for
+    """The value of a field; None if it may be left out, and is."""
+    if field.get("description"):
+        terminal.say(str(field["description"]), "dim")
+    several = "array" in types_of(field, root)
+    choices, titles = _choices(field, root, several=several)
+    for number, title in enumerate(titles, 1):
+        terminal.say(f"  {number}) {title}")
+    while True:
+        text = await _line(terminal, _prompt(name, field, root, len(choices), several=several))
+        if not text and "default" in field:
+            return field["default"]
+        if not text and name not in (root.get("required") or []):
+            return None
+        value = _value_of(text, field, root, choices, titles, several=several)
+        # Alone, so that those which are still to be asked for are not missed.
+        wrong = mismatches({name: value}, {**root, "properties": {name: field}, "required": []})
+        if not wrong:
+            return value
+        for _, message in wrong:
+            terminal.say(message, "red")
+
+
+def _choices(field: Schema, root: Schema, *, several: bool) -> tuple[list[Any], list[str]]:
+    of = items_of(field, root) if several else field
+    return choices_of(of, root), titles_of(of, root)
+
+
+def _prompt(name: str, field: Schema, root: Schema, choices: int, *, several: bool) -> str:
+    title = str(field.get("title") or name)
+    what = in_words(field, root)
+    if choices:
+        what = f"numbers from 1 to {choices}, with commas" if several else f"a number from 1 to {choices}"
+    elif "boolean" in types_of(field, root):
+        what = "y or n"
+    elif several:
+        what = f"{what}, with commas"
+    if "default" in field:
+        default = field["default"]
+        what += f"; Enter: {default if isinstance(default, str) else json.dumps(default)}"
+    elif name not in (root.get("required") or []):
+        what += "; Enter: none"
+    return f"{title} ({what}):"
+
+
+def _value_of(text: str, field: Schema, root: Schema, choices: list[Any], titles: list[str], *, several: bool) -> Any:  # noqa: ANN401 - whatever is asked for
+    if several:
+        items = [part.strip() for part in text.split(",") if part.strip()]
+        return [_one_of(part, items_of(field, root), root, choices, titles) for part in items]
+    return _one_of(text, field, root, choices, titles)
+
+
+def _one_of(text: str, field: Schema, root: Schema, choices: list[Any], titles: list[str]) -> Any:  # noqa: ANN401 - likewise
+    if text.isdecimal() and 1 <= int(text) <= len(choices):
+        return choices[int(text) - 1]
+    called = {title.lower(): choice for title, choice in zip(titles, choices, strict=True)}
+    if text.lower() in called:
+        return called[text.lower()]
+    return read_value(text, field, root)
+
+
+async def _ask_to_open(terminal: Terminal, url: str) -> ElicitResult:
+    terminal.say(f"It wants you to open a page of {urlsplit(url).hostname or 'an unknown host'}:")
+    terminal.say(f"  {url}")
+    keys = {"o": "open", "i": "itself", "d": DECLINE, "c": CANCEL}
+    choice = await _ask_choice(terminal, "[o]pen it here, [i] opened it myself, [d]ecline, [c]ancel:", keys)
+    if choice in (DECLINE, CANCEL):
+        raise _Refused(choice)
+    if choice == "open" and not webbrowser.open(url):
+        terminal.say("there is no browser to open it with: copy the address", "red")
+    return ElicitResult(action="accept")
+
+
+async def _ask_choice(terminal: Terminal, prompt: str, choices: Mapping[str, Any]) -> Any:  # noqa: ANN401 - one of them
+    while True:
+        text = (await _line(terminal, prompt)).lower()
+        if text in choices:
+            return choices[text]
+
+
+async def _line(terminal: Terminal, prompt: str) -> str:
+    text = await terminal.ask(prompt)
+    if text in (DECLINE, CANCEL):
+        raise _Refused(text)
+    return text

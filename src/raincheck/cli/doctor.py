@@ -1,0 +1,62 @@
+"""`raincheck doctor`: whether a store is well, and what to do if it is not."""
+
+import asyncio
+import json
+from dataclasses import asdict
+
+import typer
+
+from raincheck.cli.checkup import Finding, Verdict, print_checkup, worst_of
+from raincheck.cli.checkup_tasks import check_tasks
+from raincheck.cli.store_option import JsonOption, StoreOption, find_existing, open_existing, run
+from raincheck.clock import Clock
+from raincheck.errors import StoreError
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+Examples:
+
+\b
+  raincheck doctor
+  raincheck doctor --store /var/lib/tasks.db --json
+
+It only reads. Each line says ok, warn or bad, and what to do. It ends with 0, with 1 if something is bad, or with 2 if
+there is no such store, or it is of another program or a newer raincheck.
+"""
+
+
+def doctor(
+    ctx: typer.Context,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look for what is wrong with a store and its tasks."""
+
+    async def work(clock: Clock) -> bool:
+        where, findings = await examine(store, clock)
+        worst = worst_of(findings)
+        if as_json:
+            told = {"store": where, "verdict": worst, "findings": [asdict(finding) for finding in findings]}
+            typer.echo(json.dumps(told, indent=2))
+        else:
+            print_checkup(where, findings)
+        return worst is not Verdict.BAD
+
+    run(ctx, work)
+
+
+async def examine(store: str | None, clock: Clock) -> tuple[str, list[Finding]]:
+    """Where the store is, and all that is found."""
+    path = await asyncio.to_thread(find_existing, store)
+    findings: list[Finding] = []
+    if path is not None:
+        from raincheck.cli.checkup_file import check_file
+
+        findings += await asyncio.to_thread(check_file, path)
+    try:
+        async with open_existing(store) as opened:
+            findings.insert(0, Finding.ok("opens", "the store can be opened"))
+            findings += await check_tasks(opened, now=clock.now())
+    except StoreError as error:
+        findings.insert(0, Finding.bad("opens", str(error), "do that, then look again"))
+    return str(path.absolute() if path is not None else store), findings

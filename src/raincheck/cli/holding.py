@@ -1,0 +1,105 @@
+"""Going on with a call that another command left under way."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import typer
+from mcp.client.session import ElicitationFnT
+from mcp.shared.exceptions import MCPError
+
+from raincheck.cli.book import find_slip
+from raincheck.cli.book_option import book_path
+from raincheck.cli.calling import Scene, make_manner, make_target
+from raincheck.cli.endings import Ending, tell
+from raincheck.cli.live import words
+from raincheck.cli.reaching import Guard, explain_lost, reach
+from raincheck.cli.staying import Manner
+from raincheck.cli.telling import printable, told_id
+from raincheck.cli.wishes import Wishes
+from raincheck.client import Handle, ServerUnreachable, TaskBook, Update
+from raincheck.core.lifecycle import Status
+from raincheck.errors import TaskNotFound
+
+
+@asynccontextmanager
+async def taken_up(
+    given: str, wishes: Wishes, *, asked: ElicitationFnT | None = None, guard: Guard | None = None, keeps: bool = True
+) -> AsyncGenerator[tuple[Handle, Manner]]:
+    """A call that is under way, and its server. If it is kept, its result can be fetched again.
+
+    Raises:
+        Unusable: there is no such call, or its server can't be reached.
+    """
+    book = TaskBook(book_path(wishes.named_book))
+    slip = await find_slip(book, given)
+    target = make_target(slip.server, wishes)
+    manner = make_manner(target, book, wishes)
+    kept = None if keeps else book
+    async with reach(target, book=kept, asked=asked, within=wishes.within, guard=guard) as client:
+        handle = client.take_up(slip)
+        try:
+            yield handle, manner
+        except TaskNotFound:
+            manner.not_found(handle)
+        except MCPError as error:
+            manner.fail(slip.tool, error)
+        except ServerUnreachable as error:
+            manner.go_on(handle, f"{explain_lost(target, error)}\nIts task may well go on. ")
+            raise typer.Exit(Ending.GOES_ON) from error
+
+
+async def wait_for(given: str, wishes: Wishes) -> Ending:
+    """Wait for the end of a task."""
+    slip = await find_slip(TaskBook(book_path(wishes.named_book)), given)
+    scene = Scene(slip.tool, wishes.timeout)
+    with scene.set():
+        there = scene.vigil.until_there
+        async with taken_up(slip.task_id, wishes, asked=scene.asker, guard=there, keeps=False) as (handle, manner):
+            scene.vigil.begin()
+            return await scene.stay(handle, manner)
+
+
+async def look_at(given: str, wishes: Wishes) -> Ending:
+    """Show a task as it is."""
+    async with taken_up(given, wishes) as (handle, manner):
+        update = await handle.look()
+        assert update is not None  # noqa: S101 - of a task
+        if update.is_ended:
+            return await manner.conclude(handle.result(), handle)
+        if update.status is Status.INPUT_REQUIRED:
+            await manner.tell_asked(handle, None)
+            return Ending.ASKS
+        _show(update, as_json=wishes.as_json)
+        return Ending.GOES_ON
+
+
+async def cancel_task(given: str, wishes: Wishes) -> Ending:
+    """Stop a task."""
+    async with taken_up(given, wishes) as (handle, manner):
+        return await manner.cancel(handle)
+
+
+async def forget_task(book: TaskBook, given: str, *, as_json: bool) -> Ending:
+    """Strike a call off the book."""
+    slip = await find_slip(book, given)
+    await book.remove(slip)
+    if as_json:
+        typer.echo(json.dumps({"task_id": slip.task_id, "forgotten": True}, indent=2))
+    tell(f"task {told_id(slip.task_id)} of {printable(slip.server)} is struck off the book; it was not stopped")
+    return Ending.DONE
+
+
+def _show(update: Update, *, as_json: bool) -> None:
+    progress = update.progress
+    if as_json:
+        facts = {
+            "task_id": update.task_id,
+            "status": str(update.status),
+            "message": update.message,
+            "progress": None if progress is None else {"done": progress.done, "total": progress.total},
+        }
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    said = [str(update.status), *([] if progress is None else [words(progress)]), *filter(None, [update.message])]
+    typer.echo(printable(", ".join(said)))

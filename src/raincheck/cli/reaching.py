@@ -1,0 +1,100 @@
+"""Getting through to a server, and saying in plain words why that failed."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from mcp.client.session import ElicitationFnT
+from mcp_types import Implementation
+
+from raincheck.cli.endings import Unusable
+from raincheck.cli.targets import NO_SERVER, Target
+from raincheck.client import BadAnswer, CallLost, ServerUnreachable, TaskBook, TaskClient
+from raincheck.wire.spoken import in_words
+
+NOISY = ("mcp", "httpx2", "httpcore2", "raincheck")
+"""What would print to a terminal whatever it has to log."""
+
+HINTS = {
+    "connection attempts failed": "nothing listens there: start the server, or mend the address",
+    "Connection refused": "nothing listens there: start the server, or mend the address",
+    "No such file": "nothing listens there: start the server, or mend the path",
+    "Method not found": "it does not speak MCP as a server does: see that it is one",
+    "Name or service not known": "there is no such host: mend the address",
+    "Unexpected content type": NO_SERVER,
+    "Failed to parse": NO_SERVER,
+    "missing an 'http": "it names no host: mend the address",
+    "Connection closed": "it ended, or hung up, before it answered: see that it is an MCP server, and starts by itself",
+}
+"""What to do, by words in what went wrong."""
+
+
+Guard = Callable[[Coroutine[Any, Any, object]], Awaitable[object]]
+"""Waits for something that somebody may not want to wait for."""
+
+
+@asynccontextmanager
+async def reach(
+    target: Target,
+    *,
+    book: TaskBook | None,
+    asked: ElicitationFnT | None,
+    within: float,
+    guard: Guard | None = None,
+) -> AsyncGenerator[TaskClient]:
+    """A client that is connected. The guard may give up waiting for that.
+
+    Raises:
+        Unusable: it can't be connected; it says why, and what to do.
+    """
+    ours = Implementation(name="raincheck", version=version("raincheck"))
+    client = TaskClient(target.connect, name=target.name, book=book, elicitation_callback=asked, client_info=ours)
+    try:
+        async with asyncio.timeout(within):
+            await (client.__aenter__() if guard is None else guard(client.__aenter__()))
+    except TimeoutError as error:
+        raise Unusable(
+            f"{target.shown} did not answer within {in_words(within)}: see that it is an MCP server, or give it longer "
+            f"with --connect-timeout{said_by(target)}"
+        ) from error
+    except ServerUnreachable as error:
+        raise Unusable(explain_lost(target, error)) from error
+    try:
+        yield client
+    finally:
+        await client.__aexit__(None, None, None)
+
+
+def explain_broken(target: Target, error: CallLost) -> str:
+    """What to do about a call of which nobody knows whether it has begun."""
+    return (
+        f"the connection to {target.shown} broke while {error.tool!r} was called: it may have run, or not. Look before "
+        f"you call it again; where it must not run twice, call with --idempotency-key in the first place"
+        f"{said_by(target)}"
+    )
+
+
+def explain_lost(target: Target, error: ServerUnreachable | BadAnswer) -> str:
+    """Why a server can't be talked to, and what to do."""
+    # Of what a library says, the first line is for people.
+    before, mark, reason = str(error).replace(target.name, target.shown).partition("can't be reached: ")
+    words = f"{before}{mark}{reason.partition(chr(10))[0]}"
+    hint = target.hint() or next((hint for part, hint in HINTS.items() if part in words), None)
+    return f"{words}{'' if hint is None else f'; {hint}'}{said_by(target)}"
+
+
+def said_by(target: Target) -> str:
+    """The last lines of what a server said of itself, where it is a process of ours."""
+    words = target.last_words()
+    return f"\nIt said:\n{words}" if words else ""
+
+
+def quiet() -> None:
+    """Keep what libraries log from the terminal: what matters of it is told by the command."""
+    for name in NOISY:
+        logger = logging.getLogger(name)
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False

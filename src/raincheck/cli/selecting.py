@@ -1,0 +1,126 @@
+"""Which of a store's tasks a command is about, by what can be said of them."""
+
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from raincheck.cli.telling import told_owner
+from raincheck.core.lifecycle import LIVE, Phase
+from raincheck.core.owner import Owner, Scope
+from raincheck.core.records import Task
+from raincheck.errors import ConfigurationError
+from raincheck.stores.interface import Store
+from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
+
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+LONGEST = timedelta(days=36_500)
+
+
+class StatusWord(StrEnum):
+    """What a task can be, in the wire's words and, where these say too little, in ours."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    QUEUED = "queued"
+    RUNNING = "running"
+    PARKED = "parked"
+    PAUSED = "paused"
+
+    @property
+    def phases(self) -> frozenset[Phase]:
+        """The phases of the tasks that are so."""
+        return LIVE if self in (StatusWord.WORKING, StatusWord.INPUT_REQUIRED) else frozenset({Phase(self)})
+
+    def fits(self, task: Task) -> bool:
+        return str(self) in (task.phase, task.status)
+
+
+class EndedWord(StrEnum):
+    """How a task can have ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+NamespaceOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only tasks of this server.")]
+OwnerOption = Annotated[
+    str | None, typer.Option(metavar="OWNER", help="Only tasks of owners with this name, or of this kind.")
+]
+ToolOption = Annotated[str | None, typer.Option(metavar="TOOL", help="Only tasks of this tool.")]
+StatusOption = Annotated[
+    list[StatusWord] | None,
+    typer.Option(metavar="STATUS", help=f"Only tasks that are so: {', '.join(StatusWord)}. Repeatable."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What is asked for. What is None or empty does not narrow."""
+
+    namespace: str | None = None
+    owner: str | None = None
+    tool: str | None = None
+    statuses: tuple[StatusWord, ...] = ()
+
+    @property
+    def is_anything(self) -> bool:
+        return self == Filters()
+
+    @property
+    def query(self) -> TaskQuery:
+        """What a store can find by itself."""
+        scope = Scope.everything() if self.namespace is None else Scope.within(self.namespace)
+        phases = frozenset[Phase]().union(*(word.phases for word in self.statuses))
+        return TaskQuery(scope, tool=self.tool, phases=phases or None)
+
+    def matches(self, task: Task) -> bool:
+        """The rest."""
+        is_so = not self.statuses or any(word.fits(task) for word in self.statuses)
+        return is_so and (self.owner is None or is_named(task.owner, self.owner))
+
+
+def is_named(owner: Owner, name: str) -> bool:
+    """Whether that means this owner: one of its names, its kind, all of it, or its key in the store."""
+    return name in (*owner.names, owner.kind, told_owner(owner), owner.key)
+
+
+async def select(store: Store, filters: Filters, *, now: datetime, page_size: int = PAGE_LIMIT) -> AsyncGenerator[Task]:
+    """The tasks that are asked for, newest first, read as they are wanted, so many at a time."""
+    after = None
+    while True:
+        page = await store.list_tasks(filters.query, now=now, after=after, limit=page_size)
+        for task in page.tasks:
+            if filters.matches(task):
+                yield task
+        after = page.next
+        if after is None:
+            return
+
+
+def parse_duration(text: str) -> timedelta:
+    """A time such as 90s, 12h, 7d or 2w.
+
+    Raises:
+        ConfigurationError: it is not said so.
+    """
+    match = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
+    seconds = None if match is None else int(match[1]) * UNITS[match[2]]
+    if seconds is None or seconds > LONGEST.total_seconds():
+        raise ConfigurationError(f"{text!r} is no time: write a number and a unit, such as 90s, 30m, 12h, 7d or 2w")
+    return timedelta(seconds=seconds)
+
+
+def ended_filters(filters: Filters, statuses: list[EndedWord] | None) -> Filters:
+    """The same, for tasks that have ended, and so."""
+    words = tuple(StatusWord(word) for word in (statuses or EndedWord))
+    return Filters(filters.namespace, filters.owner, filters.tool, words)

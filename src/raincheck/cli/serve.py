@@ -1,0 +1,98 @@
+"""`raincheck serve`: a server from a file or a module, on stdio, HTTP or a Unix socket."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raincheck.cli import COULD_NOT_RUN
+from raincheck.errors import ConfigurationError, RaincheckError
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to.
+
+Examples:
+
+\b
+  raincheck serve server.py
+  raincheck serve server.py:mcp --http 127.0.0.1:8000
+  raincheck serve package.server:tasks --unix /run/user/1000/reports.sock --store /var/lib/tasks.db
+
+On stdio, stdout is for messages alone; everything else goes to stderr. SIGINT and SIGTERM stop it in good order, and a
+second one cuts the waiting for tools short. It ends with 0, or with 2 if it could not be started.
+"""
+
+WORKFLOWS = (".yaml", ".yml")
+
+
+def serve(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="What to load, such as server.py:mcp.")],
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve the program that started this. The default.")] = False,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve Streamable HTTP; the URL is printed on stderr.")
+    ] = None,
+    unix: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Serve on a Unix socket, for this user alone.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Keep tasks there, whatever the file says: a URL or a path.")
+    ] = None,
+    no_work: Annotated[
+        bool, typer.Option("--no-work", help="Take tasks and answer for them, and leave the running to others.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="When it listens, print where as one line of JSON (not on stdio).")
+    ] = False,
+) -> None:
+    """Serve the tools and tasks of a file or a module."""
+    try:
+        if stdio + (http is not None) + (unix is not None) > 1:
+            raise ConfigurationError("one of --stdio, --http and --unix: start it twice to serve both")
+        if as_json and http is None and unix is None:
+            raise ConfigurationError("on stdio, stdout is for messages alone: --json is for --http and --unix")
+        _serve(target, http, unix, store, works=False if no_work else None, as_json=as_json)
+    except RaincheckError as error:
+        typer.echo(f"raincheck: {error}", err=True)
+        raise typer.Exit(COULD_NOT_RUN) from error
+
+
+def _serve(
+    target: str, http: str | None, unix: Path | None, store: str | None, *, works: bool | None, as_json: bool
+) -> None:
+    if target.lower().endswith(WORKFLOWS):
+        raise ConfigurationError(
+            f"{target} is YAML, and this version of raincheck serves no workflows from YAML yet: write the tools in "
+            f"Python, and serve that file"
+        )
+    # The SDK takes most of a second to import. Other commands do without it.
+    from raincheck.cli.loading import load_tasks, stdout_aside
+    from raincheck.cli.serving import parse_endpoint, serve_http, serve_stdio, serve_unix, unwrapped
+
+    endpoint = None if http is None else parse_endpoint(http)
+    with stdout_aside():
+        tasks = load_tasks(target)
+    tasks.configure(store=store, works=works)
+
+    def listens(where: str) -> None:
+        typer.echo(f"raincheck: {tasks.server.name!r} is served at {where}", err=True)
+        if as_json:
+            typer.echo(json.dumps({"name": tasks.server.name, "at": where}))
+
+    if endpoint is not None:
+        serving = serve_http(tasks, *endpoint, listens)
+    elif unix is not None:
+        serving = serve_unix(tasks, unix, listens)
+    else:
+        if sys.stdin.isatty():
+            typer.echo(
+                f"raincheck: {tasks.server.name!r} is served on stdio, which is for a host that starts this command. "
+                f"For a URL: --http 127.0.0.1:8000",
+                err=True,
+            )
+        serving = serve_stdio(tasks)
+    with unwrapped():
+        asyncio.run(serving)

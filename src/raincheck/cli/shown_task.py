@@ -1,0 +1,149 @@
+"""One task on a terminal: its facts, what happened to it, what it holds."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raincheck.cli import telling
+from raincheck.cli.telling import printable, told_moment
+from raincheck.core.records import Task
+from raincheck.wire.spoken import clipped, in_words
+
+CLIPPED = 300
+"""Characters of a payload, where not all of it is asked for."""
+
+SHORT = 24
+
+HISTORY_SHOWN = 40
+"""Entries of a history, where not all of it is asked for: the first, and the latest."""
+
+
+def print_task(
+    task: Task,
+    document: dict[str, Any],
+    advice: list[str],
+    *,
+    now: datetime,
+    is_full: bool,
+    console: Console | None = None,
+) -> None:
+    """Print what is known. `document` is what `document_of` made of the task."""
+    console = console or telling.make_console()
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in _facts(task, now):
+        facts.add_row(name, value)
+    for name in ("arguments", "variables", "outcome"):
+        told = _payload(document, name, is_full=is_full)
+        if told is not None:
+            facts.add_row(name, told)
+    console.print(facts)
+    for title, rows in (
+        ("questions", [_question(one, is_full=is_full) for one in document["inputs"]]),
+        ("steps", [_step(one, is_full=is_full) for one in document["steps"]]),
+        ("artifacts", [[Text(printable(name))] for name in document["artifacts"]]),
+        ("history", list(_history(document["history"], is_full=is_full))),
+    ):
+        if rows:
+            console.print()
+            console.print(Text(title, "bold"))
+            console.print(_grid(rows))
+    console.print()
+    for sentence in advice:
+        console.print(Text(f"-> {sentence}"), soft_wrap=True)
+
+
+def _facts(task: Task, now: datetime) -> Iterator[tuple[str, Text]]:
+    yield "id", Text(printable(task.id))
+    yield "tool", Text(telling.told_tool(task.tool))
+    state = telling.told_state(task, longest=2_000)
+    yield "status", telling.told_status(task).append(f": {state}" if state else "", "default not bold")
+    yield "namespace", Text(printable(task.namespace))
+    yield "owner", Text(telling.told_owner(task.owner))
+    if task.parent_id is not None:
+        yield "parent", Text(printable(task.parent_id))
+    yield "attempt", Text(f"{task.fence}" + (f", {task.failures} went wrong" if task.failures else ""))
+    if task.attempt is not None:
+        lease = task.attempt.lease
+        ends = "ends" if lease.expires_at > now else "ran out"
+        yield "runs in", Text(f"{printable(lease.holder)}, its lease {ends} {telling.told_age(lease.expires_at, now)}")
+    for name in ("created_at", "updated_at", "due_at", "deadline_at", "finished_at", "expires_at"):
+        moment = getattr(task, name)
+        if moment is not None:
+            yield name.removesuffix("_at"), Text(told_moment(moment, now))
+    if task.finished_at is not None:
+        yield "took", Text(in_words((task.finished_at - task.created_at).total_seconds()))
+
+
+def _question(one: dict[str, Any], *, is_full: bool) -> list[Text]:
+    is_open = one["answered_at"] is None
+    state = Text("open", "yellow") if is_open else Text("answered", "green")
+    said = _payload(one, "request" if is_open else "answer", is_full=is_full) or Text()
+    return [Text(printable(one["key"])), Text(one["kind"]), state, said]
+
+
+def _step(one: dict[str, Any], *, is_full: bool) -> list[Text]:
+    name = printable(one["name"]) + (f" ({one['occurrence']})" if one["occurrence"] else "")
+    return [Text(name), Text(_clock_time(one["finished_at"])), _payload(one, "result", is_full=is_full) or Text()]
+
+
+def _history(entries: list[dict[str, Any]], *, is_full: bool) -> Iterator[list[Text]]:
+    left_out = 0 if is_full else max(0, len(entries) - HISTORY_SHOWN)
+    for entry in entries:
+        if left_out and 1 < entry["seq"] <= left_out + 1:
+            if entry["seq"] == left_out + 1:
+                yield [Text(""), Text(f"{left_out} more: --full shows them", "dim")]
+            continue
+        leads = (
+            entry["after"] if entry["before"] in (None, entry["after"]) else f"{entry['before']} -> {entry['after']}"
+        )
+        yield [Text(_clock_time(entry["at"])), Text(entry["event"], "bold"), Text(leads), *_who(entry, is_full=is_full)]
+
+
+def _who(entry: dict[str, Any], *, is_full: bool) -> Iterator[Text]:
+    yield Text(printable(entry["actor"]))
+    note = Text(printable(entry["note"] or ""))
+    detail = _payload(entry, "detail", is_full=is_full)
+    yield note if detail is None else note.append(" " if note else "").append_text(detail)
+
+
+def _payload(holder: dict[str, Any], name: str, *, is_full: bool) -> Text | None:
+    """What is in a payload; None if there is none."""
+    why = holder["unreadable"].get(name)
+    if why is not None:
+        return Text(f"({why}: not readable here)", "dim")
+    value = holder[name]
+    if value is None:
+        return None
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2 if is_full else None)
+    if is_full:
+        return Text("\n".join(map(_kept_line, said.splitlines())))
+    return Text(printable(clipped(said, CLIPPED)))
+
+
+def _kept_line(line: str) -> str:
+    """A line as it is, with its indentation."""
+    return line[: len(line) - len(line.lstrip(" "))] + printable(line)
+
+
+def _clock_time(moment: str) -> str:
+    """Of a moment as JSON has it."""
+    return f"{moment[:10]} {moment[11:23]}"
+
+
+def _grid(rows: list[list[Text]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    # A time stays in one line, and so does any other short word at the beginning.
+    table.add_column(no_wrap=len(rows[0]) > 1 and max(len(row[0]) for row in rows) <= SHORT, overflow="fold")
+    for _ in range(max(map(len, rows)) - 2):
+        table.add_column(overflow="fold")
+    table.add_column(overflow="fold", ratio=1)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,96 @@
+"""The store that an operator's command is about: opened as it is, and never made or brought up to date."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from raincheck.address import MemoryAddress, SqliteAddress
+from raincheck.cli import COULD_NOT_RUN
+from raincheck.clock import Clock, SystemClock
+from raincheck.errors import ConfigurationError, RaincheckError, TaskError
+from raincheck.opening import VARIABLE, find_address, make_store
+from raincheck.stores.interface import Store
+
+NOT_DONE = 1
+"""What a command ends with that found something bad, or left something undone."""
+
+ACTOR = "operator"
+"""Who it was, in a task's history."""
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help=f"The store, a URL or a path. Else {VARIABLE}, else the one in your state folder.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def run(ctx: typer.Context, work: Callable[[Clock], Awaitable[bool]]) -> NoReturn:
+    """Do the work of a command, and end with 0, or 1 if the work says that something was not done.
+
+    If the work can't be done at all, it ends with 2 and says why. Whoever tests a command gives a clock as the object
+    of its context.
+    """
+    clock: Clock = ctx.obj or SystemClock()
+
+    async def main() -> bool:
+        return await work(clock)
+
+    try:
+        is_done = asyncio.run(main())
+    except RaincheckError as error:
+        typer.echo(f"raincheck: {error}", err=True)
+        # What is wrong with a task that was named is no reason why the command can't be run.
+        raise typer.Exit(NOT_DONE if isinstance(error, TaskError) else COULD_NOT_RUN) from error
+    raise typer.Exit(0 if is_done else NOT_DONE)
+
+
+@asynccontextmanager
+async def open_existing(name: str | None) -> AsyncGenerator[Store]:
+    """Open the store of this name, which must be there, and close it at the end.
+
+    Raises:
+        ConfigurationError, StoreError: there is none, or it can't be used. Whatever is there was left as it was.
+    """
+    await asyncio.to_thread(find_existing, name)
+    # A twin leaves a file of an older version alone, which a server of that version may be using.
+    store = (await asyncio.to_thread(make_store, name)).twin()
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def find_existing(name: str | None) -> Path | None:
+    """The file of a store that is there; None if it is not in a file.
+
+    Raises:
+        ConfigurationError: there is nothing of that name.
+    """
+    address = find_address(name)
+    if isinstance(address, MemoryAddress):
+        raise ConfigurationError(
+            "what is kept in memory: can be seen by the process alone that keeps it: name a store in a file"
+        )
+    return _existing_file(address.path) if isinstance(address, SqliteAddress) else None
+
+
+def _existing_file(path: Path) -> Path:
+    try:
+        if path.is_dir():
+            raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
+        if not path.exists():
+            raise ConfigurationError(
+                f"there is no file {path.absolute()}: name the store that your server uses, by --store or {VARIABLE}"
+            )
+    except OSError as error:
+        raise ConfigurationError(f"{path} can't be looked at ({error.strerror}): name another store") from error
+    return path

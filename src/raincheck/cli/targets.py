@@ -1,0 +1,205 @@
+"""Servers as somebody names them in a shell: a URL, a command, or a Unix socket."""
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, Protocol, TextIO, cast
+
+import httpx2
+from mcp.client import Transport
+from mcp.client._transport import TransportStreams
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from raincheck.cli.endings import Unusable
+from raincheck.cli.telling import printable
+from raincheck.cli.unix_transport import unix_client
+
+UNIX = "unix:"
+
+HTTP_TIMEOUT = httpx2.Timeout(30, read=300)
+"""Seconds, as the SDK's own client has them: a stream may be silent for long."""
+
+HTTP_OWN_FAULT = 500
+
+NO_SERVER = "there is no MCP server at this address, which usually ends in /mcp"
+
+STATUSES = {
+    401: "it wants to know who you are: give --header 'Authorization: Bearer …'",
+    403: "it does not let you in: give another --header 'Authorization: …'",
+    404: NO_SERVER,
+    405: NO_SERVER,
+}
+"""What to do about what an HTTP server answers."""
+
+LAST_LINES = 8
+"""Of what a server said before it ended."""
+
+
+class Target(Protocol):
+    """A server."""
+
+    @property
+    def name(self) -> str:
+        """What finds it again, on another day and from another folder."""
+        ...
+
+    @property
+    def shown(self) -> str:
+        """What it is called where somebody reads."""
+        ...
+
+    ends_with_us: bool
+    """Whether it is a process that we start, and that ends when we do."""
+
+    def connect(self) -> Transport:
+        """A new connection."""
+        ...
+
+    def last_words(self) -> str:
+        """What it said last, beside the protocol."""
+        ...
+
+    def hint(self) -> str | None:
+        """What to do, by what its last answer was."""
+        ...
+
+
+class UrlTarget:
+    """Streamable HTTP."""
+
+    ends_with_us = False
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self.name = self.shown = url
+        self._headers = dict(headers)
+        self._status = 0
+
+    def connect(self) -> Transport:
+        return self._connected()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[TransportStreams]:
+        async with (
+            httpx2.AsyncClient(
+                headers=self._headers, timeout=HTTP_TIMEOUT, event_hooks={"response": [self._note]}
+            ) as http,
+            streamable_http_client(self.name, http_client=http) as streams,
+        ):
+            yield streams
+
+    async def _note(self, response: httpx2.Response) -> None:
+        # The SDK tells that there was an error, and not which.
+        self._status = response.status_code
+
+    def last_words(self) -> str:
+        return ""
+
+    def hint(self) -> str | None:
+        if self._status >= HTTP_OWN_FAULT:
+            return f"it has an error of its own (HTTP {self._status}): see what it logs"
+        return STATUSES.get(self._status)
+
+
+class UnixTarget:
+    """A server on a Unix socket."""
+
+    ends_with_us = False
+
+    def __init__(self, path: Path) -> None:
+        self.shown = f"{UNIX}{path}"
+        self.name = f"{UNIX}{path.absolute()}"
+
+    def connect(self) -> Transport:
+        return unix_client(self.name.removeprefix(UNIX))
+
+    def last_words(self) -> str:
+        return ""
+
+    def hint(self) -> str | None:
+        return None
+
+
+class CommandTarget:
+    """A process that speaks on stdio. It gets the whole environment, as if it were started in the shell."""
+
+    ends_with_us = True
+
+    def __init__(self, words: list[str], folder: Path, *, is_heard: bool) -> None:
+        self.shown = shlex.join(words)
+        # Where it is started matters as much: it may be told of files beside it.
+        self.name = f"cd {shlex.quote(str(folder))} && {self.shown}"
+        self._parameters = StdioServerParameters(
+            command=words[0], args=words[1:], env=dict(os.environ), cwd=folder, encoding_error_handler="replace"
+        )
+        self._is_heard = is_heard
+        self._log: IO[str] | None = None
+
+    def connect(self) -> Transport:
+        if self._log is None and not self._is_heard:
+            self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - it is there for as long as we are
+            weakref.finalize(self, self._log.close)
+        return stdio_client(self._parameters, errlog=cast("TextIO", self._log or sys.stderr))
+
+    def last_words(self) -> str:
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        lines = [printable(line) for line in self._log.read().splitlines() if line.strip()]
+        return "\n".join(f"  {line}" for line in lines[-LAST_LINES:])
+
+    def hint(self) -> str | None:
+        return None
+
+
+def read_target(text: str, headers: Mapping[str, str], *, is_heard: bool = False) -> Target:
+    """The server that is meant. What a command says on stderr is kept for when it fails, or heard at once.
+
+    Raises:
+        Unusable: it can't be one; it says what to write.
+    """
+    if text.startswith(("http://", "https://")):
+        return UrlTarget(text, headers)
+    if headers:
+        raise Unusable("headers are for servers with a URL: one that is a command is told by its environment")
+    if text.startswith(UNIX):
+        path = Path(text.removeprefix(UNIX)).expanduser()
+        if not path.exists():
+            raise Unusable(f"there is no socket {path.absolute()}: start the server, or mend the path")
+        return UnixTarget(path)
+    words, folder = _read_command(text)
+    _check_command(text, words, folder)
+    return CommandTarget(words, folder, is_heard=is_heard)
+
+
+def _read_command(text: str) -> tuple[list[str], Path]:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise Unusable(f"{text!r} can't be split into words ({error}): quote it as in a shell") from error
+    match words:
+        case ["cd", folder, "&&", *command]:
+            return command, Path(folder).expanduser().absolute()
+        case _:
+            return words, Path.cwd()
+
+
+def _check_command(text: str, words: list[str], folder: Path) -> None:
+    what = 'name a server: "raincheck serve server.py", http://127.0.0.1:8000/mcp or unix:/path/of.sock'
+    if not words:
+        raise Unusable(f"{text!r} names no server: {what}")
+    if not folder.is_dir():
+        raise Unusable(f"the folder {folder}, where {shlex.join(words)} is to be started, is not there")
+    program = words[0]
+    if len(words) == 1 and program.partition(":")[0].endswith((".py", ".yaml", ".yml")):
+        raise Unusable(f'{program} is a file, and not a command: write "raincheck serve {program}"')
+    found = shutil.which(folder / program if os.sep in program else program)
+    if found is None:
+        hint = f"write http://{program}" if ":" in program or program.startswith("localhost") else what
+        raise Unusable(f"there is no program {program!r} here or on your PATH: {hint}")

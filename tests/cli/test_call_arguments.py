@@ -1,0 +1,178 @@
+"""Arguments as they are written in a shell, by what a tool's schema wants, and what is said of wrong ones."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raincheck.cli.arguments import check_arguments, read_arguments, read_files
+from raincheck.cli.endings import Unusable
+from raincheck.cli.schemas import in_words, titles_of
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "description": "Whose it is."},
+        "count": {"type": "integer"},
+        "ratio": {"type": "number"},
+        "is_new": {"type": "boolean"},
+        "nothing": {"type": "null"},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "either": {"type": ["string", "integer"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "numbers": {"type": "array", "items": {"type": "integer"}},
+        "loose": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+        "where": {"type": "object"},
+        "colour": {"$ref": "#/$defs/Colour"},
+        "level": {"enum": [1, 2, "high"]},
+        "anything": {},
+    },
+    "$defs": {"Colour": {"type": "string", "enum": ["red", "blue"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("name=Ada", "Ada"),
+        ("name=5", "5"),
+        ("name=true", "true"),
+        ("name=", ""),
+        ("name=a=b:=c", "a=b:=c"),
+        ("name=two\nlines", "two\nlines"),
+        ('name:="Ada"', "Ada"),
+        ("count=-3", -3),
+        ("count:=3", 3),
+        ("ratio=1.5", 1.5),
+        ("ratio=2", 2),
+        ("ratio=1e3", 1000.0),
+        ("is_new=true", True),
+        ("is_new=No", False),
+        ("nothing=null", None),
+        ("maybe=null", None),
+        ("maybe=4", 4),
+        ("either=4", 4),
+        ("either=four", "four"),
+        ("tags=one", ["one"]),
+        ('tags=["a", "b"]', ["a", "b"]),
+        ("numbers=7", [7]),
+        ("loose=word", "word"),
+        ('where={"x": 1}', {"x": 1}),
+        ("colour=red", "red"),
+        ("level=2", 2),
+        ("level=high", "high"),
+        ("anything=[1]", [1]),
+        ("anything=word", "word"),
+        ("unknown=1", 1),
+    ],
+)
+def test_a_value_is_read_as_the_schema_wants_it(word: str, value: object) -> None:
+    assert list(read_arguments([word], SCHEMA).values()) == [value]
+
+
+@pytest.mark.parametrize("word", ["count=1.5", "count=1_000", "ratio=nan", "is_new=perhaps", "where=x"])
+def test_what_can_not_be_read_so_stays_a_text_and_is_refused(word: str) -> None:
+    read = read_arguments([word], SCHEMA)
+    (name, value), *_ = read.items()
+    assert isinstance(value, str)
+    with pytest.raises(Unusable, match=f"'{name}' is wrong, .* is not of type"):
+        check_arguments("tool", read, SCHEMA)
+
+
+def test_an_array_is_given_item_by_item() -> None:
+    assert read_arguments(["tags=a", "tags=b", 'tags=["c"]'], SCHEMA) == {"tags": ["a", "b", "c"]}
+
+
+def test_anything_else_is_given_once() -> None:
+    with pytest.raises(Unusable, match="'count' is given twice"):
+        read_arguments(["count=1", "count=2"], SCHEMA)
+
+
+def test_a_file_has_all_of_them_and_what_comes_later_counts(tmp_path: Path) -> None:
+    file = tmp_path / "arguments.json"
+    file.write_text(json.dumps({"name": "Ada", "count": 1, "tags": ["x"]}))
+    assert read_arguments(read_files([f"@{file}", "count=2", "tags=y"]), SCHEMA) == {
+        "name": "Ada",
+        "count": 2,
+        "tags": ["y"],
+    }
+
+
+def test_stdin_has_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"name": "Ada"}'))
+    assert read_arguments(read_files(["-", "count=2"]), SCHEMA) == {"name": "Ada", "count": 2}
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("Ada", "'Ada' is no argument: write name=value, name:=JSON, @file.json"),
+        ("=Ada", "'=Ada' is no argument"),
+        ("count:=three", r"what follows count:= is not JSON \(.*\): quote it, as in count:='\[1, 2\]'"),
+        ("@nope.json", r"nope.json can't be read \(No such file or directory\)"),
+    ],
+)
+def test_what_can_not_be_understood_is_said_with_how_to_write_it(word: str, why: str) -> None:
+    with pytest.raises(Unusable, match=why):
+        read_arguments(read_files([word]), SCHEMA)
+
+
+@pytest.mark.parametrize(("text", "why"), [("[1]", "is not an object .* but list"), ("{", "is not JSON")])
+def test_a_file_must_hold_an_object(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "arguments.json"
+    file.write_text(text)
+    with pytest.raises(Unusable, match=why):
+        read_files([f"@{file}"])
+
+
+def test_all_that_is_missing_or_unknown_is_told_with_what_it_should_be() -> None:
+    schema = {**SCHEMA, "required": ["name", "colour"]}
+    with pytest.raises(Unusable) as refused:
+        check_arguments("paint", {"nmae": "Ada", "zzz": 1}, schema)
+    assert str(refused.value).startswith(
+        "paint can't be called like that: 'nmae' is no argument of paint, did you mean 'name'?; "
+        "'zzz' is no argument of paint, it has 'name', "
+    )
+    assert str(refused.value).endswith(
+        "'name' is missing: name=… (string), Whose it is.; 'colour' is missing: colour=… (one of red, blue)"
+    )
+
+
+def test_what_is_wrong_deep_inside_is_named_by_its_place() -> None:
+    with pytest.raises(
+        Unusable, match=r"'numbers\.1' is wrong, 'x' is not of type 'integer': numbers=… \(array of int"
+    ):
+        check_arguments("tool", {"numbers": [1, "x"]}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "more", [{"additionalProperties": True}, {"patternProperties": {"^x": {}}}, {"properties": {}}]
+)
+def test_a_tool_that_takes_other_names_gets_them(more: dict[str, Any]) -> None:
+    check_arguments("tool", {"zzz": 1}, {**SCHEMA, **more})
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"type": "nonsense"}, {"$ref": "#/nowhere"}, {"$ref": "https://example.com/schema"}, {"$ref": "#/properties/x"}],
+)
+def test_a_schema_that_is_at_fault_itself_refuses_nothing(broken: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"x": broken}}
+    check_arguments("tool", read_arguments(["x=1"], schema), schema)
+
+
+def test_a_schema_is_put_into_words() -> None:
+    words = {name: in_words(kind, SCHEMA) for name, kind in SCHEMA["properties"].items()}
+    assert words["maybe"] == "integer or null"
+    assert words["numbers"] == "array of integer"
+    assert words["colour"] == "one of red, blue"
+    assert words["level"] == "one of 1, 2, high"
+    assert words["anything"] == "anything"
+    assert in_words({"type": "string", "format": "date"}, {}) == "string (date)"
+
+
+def test_choices_have_the_titles_that_either_way_of_writing_gives_them() -> None:
+    assert titles_of({"enum": ["r", "b"], "enumNames": ["Red", "Blue"]}, {}) == ["Red", "Blue"]
+    assert titles_of({"oneOf": [{"const": "r", "title": "Red"}, {"const": "b"}]}, {}) == ["Red", "b"]

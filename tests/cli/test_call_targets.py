@@ -1,0 +1,81 @@
+"""Servers as they are named in a shell, and what is said of names that can't be one."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from raincheck.cli.endings import Unusable
+from raincheck.cli.targets import CommandTarget, UnixTarget, UrlTarget, read_target
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def test_a_url_is_a_url() -> None:
+    target = read_target("https://example.com/mcp", {"X": "y"})
+    assert isinstance(target, UrlTarget)
+    assert target.name == target.shown == "https://example.com/mcp"
+    assert not target.ends_with_us
+
+
+def test_a_command_is_split_as_a_shell_does_and_found_again_from_another_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = read_target(f"{sys.executable} -c 'print(1)'", {})
+    assert isinstance(target, CommandTarget)
+    assert target.name == f"cd {Path.cwd()} && {sys.executable} -c 'print(1)'"
+    assert target.shown == f"{sys.executable} -c 'print(1)'"
+    assert target.ends_with_us
+    name, here = target.name, Path.cwd()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    again = read_target(name, {})
+    assert again.name == name
+    assert str(here) != os.getcwd()  # noqa: PTH109 - as the command would see it
+
+
+def test_a_folder_with_blanks_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("two words")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    target = read_target(sys.executable, {})
+    assert f"cd '{Path.cwd()}' && " in target.name
+    assert read_target(target.name, {}).name == target.name
+
+
+def test_a_socket_is_found_again_from_another_folder() -> None:
+    Path("it.sock").touch()
+    target = read_target("unix:it.sock", {})
+    assert isinstance(target, UnixTarget)
+    assert (target.shown, target.name) == ("unix:it.sock", f"unix:{Path.cwd()}/it.sock")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "'' names no server: name a server: "),
+        ("nope --x", "there is no program 'nope' here or on your PATH: name a server: \"raincheck serve server.py\""),
+        ("./nope", "there is no program './nope' here or on your PATH"),
+        (
+            "localhost:8000/mcp",
+            "there is no program 'localhost:8000/mcp' here or on your PATH: write http://localhost:8000",
+        ),
+        ("example.com:80", "write http://example.com:80"),
+        ("server.py", 'server.py is a file, and not a command: write "raincheck serve server.py"'),
+        ("server.py:mcp", 'write "raincheck serve server.py:mcp"'),
+        ("python 'server.py", "can't be split into words (No closing quotation): quote it as in a shell"),
+        ("cd nowhere && python server.py", "where python server.py is to be started, is not there"),
+        ("unix:nope.sock", "nope.sock: start the server, or mend the path"),
+    ],
+)
+def test_what_can_not_be_a_server_is_said_with_what_to_write(text: str, why: str) -> None:
+    with pytest.raises(Unusable) as refused:
+        read_target(text, {})
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["python server.py", "unix:it.sock"])
+def test_headers_are_for_urls(text: str) -> None:
+    with pytest.raises(Unusable, match="headers are for servers with a URL"):
+        read_target(text, {"Authorization": "Bearer x"})
