@@ -16,13 +16,12 @@ import httpx2
 import pytest
 import uvicorn
 from docs_src import bearer, call_reports, mounted, reports, serve_and_work
-from docs_src.poll_tasks import Created, PollTasks, cancel, get
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult
 from pages import ROOT, text_of
 from starlette.types import ASGIApp
+
+from raincheck.client import Slip, TaskCancelled, TaskClient
 
 pytestmark = pytest.mark.anyio
 
@@ -62,28 +61,18 @@ async def test_the_server_of_the_readme_answers_a_caller_without_tasks(capsys: p
 async def test_the_server_of_the_readme_hands_out_a_task_after_its_window() -> None:
     async with (
         serving(reports.mcp.streamable_http_app()) as url,
-        Client(url, extensions=[PollTasks()]) as client,
+        TaskClient(url) as client,
     ):
-        quick = await client.session.call_tool("build_report", {"year": 2026, "months": 1}, allow_claimed=True)
-        assert isinstance(quick, CallToolResult)
-        created = await client.session.call_tool("build_report", {"year": 2026, "months": 60}, allow_claimed=True)
-        assert isinstance(created, Created)
-        shown = await get(client.session, created.task_id)
+        quick = await client.call("build_report", {"year": 2026, "months": 1})
+        assert quick.task_id is None
+        handle = await client.call("build_report", {"year": 2026, "months": 60})
+        shown = await handle.look()
+        assert shown is not None
         assert shown.status == "working"
-        assert (shown.status_message or "").startswith("adding up month")
-        await cancel(client.session, created.task_id)
-        assert (await get(client.session, created.task_id)).status == "cancelled"
-
-
-async def test_polling_gives_what_the_call_would_have_had_and_raises_what_it_would_have_raised() -> None:
-    async with (
-        serving(reports.mcp.streamable_http_app()) as url,
-        Client(url, extensions=[PollTasks()]) as client,
-    ):
-        result = await client.call_tool("build_report", {"year": 2026, "months": 3})
-        assert result.structured_content == {"total": 12156}
-        with pytest.raises(MCPError, match="not found"):
-            await get(client.session, "nobody's")
+        assert (shown.message or "").startswith("adding up month")
+        await handle.cancel()
+        with pytest.raises(TaskCancelled):
+            await handle.result()
 
 
 def curls_of(page: Path) -> list[str]:
@@ -108,8 +97,9 @@ async def test_the_raw_requests_of_the_docs_are_answered() -> None:
         assert created["resultType"] == "task"
         shown = (await run_curl(get_it.replace("$TASK", created["taskId"]), url))["result"]
         assert (shown["taskId"], shown["status"]) == (created["taskId"], "working")
-        async with Client(url, extensions=[PollTasks()]) as client:
-            await cancel(client.session, created["taskId"])
+        async with TaskClient(url) as client:
+            slip = Slip(server=url, task_id=created["taskId"], tool="build_report", tier="2026-07-28")
+            await client.take_up(slip).cancel()
 
 
 async def test_a_token_says_whose_a_task_is() -> None:

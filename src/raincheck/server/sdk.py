@@ -41,8 +41,10 @@ def lowlevel_of(server: AnyServer) -> Server[Any]:
     if isinstance(server, Server):
         return server
     if not isinstance(server, MCPServer):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+        is_fastmcp = any(kind.__module__.partition(".")[0] == "fastmcp" for kind in type(server).__mro__)
+        instead = ": for one of FastMCP, import Tasks from raincheck.fastmcp" if is_fastmcp else ""
         raise ConfigurationError(
-            f"tasks are attached to an MCPServer or a low-level Server of the `mcp` SDK 2.x, not to {server!r}"
+            f"tasks are attached to an MCPServer or a low-level Server of the `mcp` SDK 2.x, not to {server!r}{instead}"
         )
     missing = [name for name in PRIVATE if not hasattr(server, name)]
     missing += [name for name in ("_notify",) if not hasattr(ServerSession, name)]

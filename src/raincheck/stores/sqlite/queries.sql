@@ -246,9 +246,10 @@ WHERE namespace = :namespace AND (created_at, id) < (:created_at, :id) AND (expi
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: list_all
--- All tasks, newest first.
+-- All tasks, or one owner's in all namespaces, newest first.
 SELECT * FROM tasks
 WHERE (created_at, id) < (:created_at, :id) AND (expires_at IS NULL OR expires_at > :now)
+    AND (:owner IS NULL OR owner = :owner)
     AND (:tool IS NULL OR tool = :tool) AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 

@@ -97,10 +97,10 @@ def list_tasks(
     }
     if query.parent_id is not None:
         name = "list_of_parent"
-    elif scope.owner is not None:
-        name = "list_of_owner"
+    elif scope.namespace is None:
+        name = "list_all"
     else:
-        name = "list_all" if scope.namespace is None else "list_of_namespace"
+        name = "list_of_namespace" if scope.owner is None else "list_of_owner"
     found = connection.execute(QUERIES[name], parameters).fetchall()
     return Page.of(list(map(rows.task_of, found)), limit)
 

@@ -88,6 +88,7 @@ class ReadingContract(ContractBase):
         newest_first = [task.id for task in reversed(mine)]
         assert await self.ids(scene, TaskQuery(ALICES)) == newest_first
         assert await self.ids(scene, TaskQuery(Scope.within(NAMESPACE))) == [theirs.id, *newest_first]
+        assert await self.ids(scene, TaskQuery(Scope(None, ALICE))) == [elsewhere.id, *newest_first]
         assert await self.ids(scene, TaskQuery(EVERYTHING)) == [elsewhere.id, theirs.id, *newest_first]
 
     async def test_a_list_can_be_narrowed_by_tool_phase_and_parent(self, scene: Scene) -> None:

@@ -1,0 +1,46 @@
+"""What the docs say to put into a host's configuration starts a server that works."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.stdio import StdioServerParameters
+from pages import ROOT, snippets_of, text_of
+
+from raincheck.client import TaskClient
+
+PAGE = ROOT / "docs/howto/connect-a-host.md"
+BLOCKS: list[dict[str, Any]] = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", text_of(PAGE), re.DOTALL)]
+SERVERS = [one for block in BLOCKS for name in ("mcpServers", "servers") for one in block.get(name, {}).values()]
+HOME = "/home/you/reports"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """What the page says there is in the folder."""
+    (server, *_) = [code for _, code in snippets_of(ROOT / "README.md")]
+    (tmp_path / "reports.py").write_text(server)
+    (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
+    return tmp_path
+
+
+def test_there_is_a_configuration_for_each_way() -> None:
+    assert [server["type"] for server in SERVERS] == ["stdio", "stdio", "http"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("server", SERVERS[:2])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_host_that_starts_the_server_as_it_is_configured_gets_results(
+    home: Path, server: dict[str, Any], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A host starts it from anywhere.
+    monkeypatch.chdir("/")
+    command, *args = (word.replace(HOME, str(home)) for word in (server["command"], *server["args"]))
+    async with TaskClient(StdioServerParameters(command=command, args=args), mode=mode) as client:
+        result = await client.call_tool("build_report", {"year": 2026, "months": 1})
+    assert result.structured_content == {"total": 2026}
+    assert (home / "tasks.db").exists()

@@ -1,0 +1,110 @@
+"""The tutorial does what it says: its commands are typed in an empty folder, and print what is on the page."""
+
+import re
+import socket
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from page_shell import CLIPPED_ID, ID, PATIENCE, Shell, compared, environment, wait_until_said
+from pages import ROOT, text_of
+from tests.cli.calls_kit import at_terminal
+
+pytestmark = pytest.mark.timeout(240)
+
+PAGE = text_of(ROOT / "docs/tutorial.md")
+BLOCKS = [(kind, text) for kind, text in re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)]
+INSTALLING = BLOCKS[0][1]
+PORT = "8000"
+TYPED = re.compile(r"^(.*\): )(.+)$")
+
+
+class Reader:
+    """Somebody who types what the page says, with the ids and the port that are theirs."""
+
+    def __init__(self, shell: Shell, home: Path) -> None:
+        self.shell = shell
+        self.home = home
+        self.folder = home / "reports"
+        self.ids: dict[str, str] = {}
+        """Theirs, by those on the page."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = str(free.getsockname()[1])
+
+    def save(self, code: str) -> None:
+        file = self.folder / "reports.py"
+        before = f"{file.read_text()}\n\n" if file.exists() else ""
+        file.write_text(f"{before}{code}")
+
+    def type(self, block: str, output: list[str]) -> None:
+        lines = block.splitlines()
+        at_end = any(TYPED.match(line) for line in output)
+        printed = [one for line in lines[: len(lines) - at_end] for one in self._run(line, output)]
+        if at_end:
+            self._talk(lines[-1], output)
+        else:
+            self._compare(output, printed)
+
+    def _run(self, line: str, output: list[str]) -> list[str]:
+        line = CLIPPED_ID.sub(self._own, line.replace(f":{PORT}", f":{self.port}"))
+        if "serve" in line and "server.log" in line:
+            (self.folder / "server.log").unlink(missing_ok=True)
+        deadline = time.monotonic() + PATIENCE
+        printed = self.shell.run(line)
+        # What it looks at may be a moment late. The page's reader was not that quick.
+        while "tasks ls" in line and set(compared(printed)[0]) - set(compared(output)[0]):
+            assert time.monotonic() < deadline, printed
+            printed = self.shell.run(line)
+        if "serve" in line and "server.log" in line:
+            wait_until_said(f"'reports' is served at http://127.0.0.1:{self.port}/mcp", self.folder / "server.log")
+        return printed
+
+    def _own(self, clipped: re.Match[str]) -> str:
+        (own,) = {own[:12] for shown, own in self.ids.items() if shown.startswith(clipped[0])}
+        return own
+
+    def _compare(self, output: list[str], printed: list[str]) -> None:
+        shown, progress = compared(output)
+        said, happened = compared(printed)
+        assert said == shown
+        assert progress <= happened
+        pairs = zip(ID.findall("\n".join(output)), ID.findall("\n".join(printed)), strict=True)
+        for here, own in pairs:
+            assert self.ids.setdefault(here, own) == own, "an id on the page is that of another task"
+
+    def _talk(self, line: str, output: list[str]) -> None:
+        words = line.replace(f":{PORT}", f":{self.port}").split()[1:]
+        with at_terminal(*words, env=environment(self.home)) as screen:
+            for expected in output:
+                asked = TYPED.match(expected)
+                if asked:
+                    screen.expect(f"\n{asked[1]}").type(asked[2])
+                else:
+                    screen.expect(ID.split(expected)[0])
+            assert screen.end() == 0
+
+
+def test_what_is_installed_has_the_program() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert INSTALLING.splitlines()[-1] == "pip install '.[cli]'"
+    assert "cli" in project["optional-dependencies"]
+    assert "raincheck" in project["scripts"]
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in PAGE
+
+
+def test_the_commands_of_the_page_print_what_is_on_the_page(tmp_path: Path) -> None:
+    with Shell(tmp_path) as shell:
+        reader = Reader(shell, tmp_path)
+        for number, (kind, text) in enumerate(BLOCKS):
+            if kind == "python":
+                reader.save(text)
+            elif kind == "sh" and text != INSTALLING:
+                follows = BLOCKS[number + 1] if number + 1 < len(BLOCKS) else ("", "")
+                reader.type(text, follows[1].splitlines() if follows[0] == "text" else [])
+
+
+def test_everything_on_the_page_is_typed_or_compared() -> None:
+    assert {kind for kind, _ in BLOCKS} == {"python", "sh", "text"}
+    for (before, _), (kind, text) in zip(BLOCKS, BLOCKS[1:], strict=False):
+        assert kind != "text" or before == "sh", f"nothing prints {text!r}"
