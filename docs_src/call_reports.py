@@ -1,11 +1,11 @@
 import asyncio
 
-from mcp.client import Client
+from raincheck.client import TaskClient
 
 
 async def main(url: str = "http://127.0.0.1:8000/mcp") -> None:
-    async with Client(url) as client:
-        result = await client.call_tool("build_report", {"year": 2026, "months": 3})
+    async with TaskClient(url) as client:
+        result = await client.call_tool("build_report", {"year": 2026, "months": 3})  # however long it takes
         print(result.structured_content)
 
 

@@ -126,7 +126,7 @@ def test_detached_a_call_that_is_done_at_once_has_its_result(url: str) -> None:
 
 
 def test_after_its_time_a_task_goes_on_and_the_command_ends_with_four(url: str) -> None:
-    done = run("call", url, "hold", "--timeout", "0.5")
+    done = run("call", url, "hold", "--timeout", "3")
     assert (done.returncode, done.stdout) == (4, "")
     assert "hold goes on as task" in done.stderr
     assert "Its server ends" not in done.stderr
@@ -166,7 +166,7 @@ def test_a_server_that_is_a_command_is_started_for_the_call() -> None:
 
 
 def test_a_server_that_is_a_command_ends_with_it_and_goes_on_with_the_next() -> None:
-    done = run("call", COMMAND, "hold", "--timeout", "0.5")
+    done = run("call", COMMAND, "hold", "--timeout", "3")
     assert done.returncode == 4
     assert "Its server ends with this command: the task is taken up again" in done.stderr
     Path("go").touch()

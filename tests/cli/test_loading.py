@@ -80,6 +80,13 @@ del mcp, tasks
     assert Tasks.of(cast("AnyServer", loaded("low")["low"])) is tasks
 
 
+@pytest.mark.parametrize("target", ["fast.py", "fast.py:mcp", "fast.py:tasks"])
+def test_the_tasks_of_a_fastmcp_server_are_found(target: str) -> None:
+    text = SERVER.replace("raincheck import", "raincheck.fastmcp import").replace("MCPServer(", "FastMCP(")
+    write("fast.py", f"from fastmcp import FastMCP\n{text}")
+    assert load_tasks(target) is loaded("fast")["tasks"]
+
+
 def test_a_server_is_forgotten_with_its_tasks() -> None:
     mcp = MCPServer("reports")
     Tasks(mcp, "tasks.db").enable("crunch")

@@ -166,7 +166,7 @@ def test_a_second_signal_cuts_the_waiting_short() -> None:
     )
     assert process.stdout is not None
     url = json.loads(process.stdout.readline())["at"]
-    assert run("call", url, "hold", "--timeout", "0.5").returncode == 4
+    assert run("call", url, "hold", "--timeout", "3").returncode == 4
     process.terminate()
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(4)
@@ -186,7 +186,7 @@ def test_the_store_that_is_named_is_used_in_place_of_the_file_s_own() -> None:
 
 def test_without_work_tasks_are_taken_and_wait() -> None:
     with serving("--http", "0", "--no-work", "--store", "idle.db") as url:
-        done = run("call", url, "build", "parts=1", "--timeout", "0.5")
+        done = run("call", url, "build", "parts=1", "--timeout", "3")
         assert done.returncode == 4
         assert run("get", json.loads(run("wait", "--json").stdout)[0]["task_id"]).stdout.startswith("working")
     tasks = json.loads(CliRunner().invoke(program, ["tasks", "ls", "--store", "idle.db", "--json"]).stdout)

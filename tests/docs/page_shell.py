@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -80,7 +81,7 @@ def wait_until_said(words: str, log: Path) -> None:
         time.sleep(0.05)
 
 
-def compared(lines: list[str]) -> tuple[list[str], set[str]]:
+def compared(lines: Sequence[str]) -> tuple[list[str], set[str]]:
     """What of some output has to be on the page, and the lines of progress: how many there are is left to chance."""
     shown: list[str] = []
     progress: set[str] = set()

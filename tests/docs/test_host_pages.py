@@ -2,13 +2,14 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.client.stdio import StdioServerParameters
-from pages import ROOT, snippets_of, text_of
+from pages import ROOT, text_of
 
 from raincheck.client import TaskClient
 
@@ -17,12 +18,18 @@ BLOCKS: list[dict[str, Any]] = [json.loads(text) for text in re.findall(r"```jso
 SERVERS = [one for block in BLOCKS for name in ("mcpServers", "servers") for one in block.get(name, {}).values()]
 HOME = "/home/you/reports"
 
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_event_loop() -> None:
+    """Not here: the SDK looks for the program that it starts."""
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """What the page says there is in the folder."""
-    (server, *_) = [code for _, code in snippets_of(ROOT / "README.md")]
-    (tmp_path / "reports.py").write_text(server)
+    shutil.copy(ROOT / "docs_src/reports.py", tmp_path)
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
     return tmp_path
 

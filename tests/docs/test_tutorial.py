@@ -1,14 +1,20 @@
-"""The tutorial does what it says: its commands are typed in an empty folder, and print what is on the page."""
+"""The tutorial does what it says: its commands are typed in an empty folder, and print what is on the page.
+
+So do the pages that go deeper: what their snippets print is what they show.
+"""
 
 import re
 import socket
 import time
 import tomllib
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from page_shell import CLIPPED_ID, ID, PATIENCE, Shell, compared, environment, wait_until_said
-from pages import ROOT, text_of
+from pages import ROOT, name_of, text_of
+from test_snippets import test_the_snippets_of_a_page_run as run_snippets
 from tests.cli.calls_kit import at_terminal
 
 pytestmark = pytest.mark.timeout(240)
@@ -17,7 +23,13 @@ PAGE = text_of(ROOT / "docs/tutorial.md")
 BLOCKS = [(kind, text) for kind, text in re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)]
 INSTALLING = BLOCKS[0][1]
 PORT = "8000"
+DEEPER = [ROOT / f"docs/howto/{name}.md" for name in ("ask-the-user", "cancel-work", "retry-work")]
 TYPED = re.compile(r"^(.*\): )(.+)$")
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_event_loop() -> None:
+    """Not here: a snippet is a whole program."""
 
 
 class Reader:
@@ -37,7 +49,7 @@ class Reader:
         before = f"{file.read_text()}\n\n" if file.exists() else ""
         file.write_text(f"{before}{code}")
 
-    def type(self, block: str, output: list[str]) -> None:
+    def type(self, block: str, output: Sequence[str]) -> None:
         lines = block.splitlines()
         at_end = any(TYPED.match(line) for line in output)
         printed = [one for line in lines[: len(lines) - at_end] for one in self._run(line, output)]
@@ -46,7 +58,7 @@ class Reader:
         else:
             self._compare(output, printed)
 
-    def _run(self, line: str, output: list[str]) -> list[str]:
+    def _run(self, line: str, output: Sequence[str]) -> list[str]:
         line = CLIPPED_ID.sub(self._own, line.replace(f":{PORT}", f":{self.port}"))
         if "serve" in line and "server.log" in line:
             (self.folder / "server.log").unlink(missing_ok=True)
@@ -64,7 +76,7 @@ class Reader:
         (own,) = {own[:12] for shown, own in self.ids.items() if shown.startswith(clipped[0])}
         return own
 
-    def _compare(self, output: list[str], printed: list[str]) -> None:
+    def _compare(self, output: Sequence[str], printed: list[str]) -> None:
         shown, progress = compared(output)
         said, happened = compared(printed)
         assert said == shown
@@ -73,7 +85,7 @@ class Reader:
         for here, own in pairs:
             assert self.ids.setdefault(here, own) == own, "an id on the page is that of another task"
 
-    def _talk(self, line: str, output: list[str]) -> None:
+    def _talk(self, line: str, output: Sequence[str]) -> None:
         words = line.replace(f":{PORT}", f":{self.port}").split()[1:]
         with at_terminal(*words, env=environment(self.home)) as screen:
             for expected in output:
@@ -106,5 +118,15 @@ def test_the_commands_of_the_page_print_what_is_on_the_page(tmp_path: Path) -> N
 
 def test_everything_on_the_page_is_typed_or_compared() -> None:
     assert {kind for kind, _ in BLOCKS} == {"python", "sh", "text"}
-    for (before, _), (kind, text) in zip(BLOCKS, BLOCKS[1:], strict=False):
+    for (before, _), (kind, text) in pairwise(BLOCKS):
         assert kind != "text" or before == "sh", f"nothing prints {text!r}"
+
+
+@pytest.mark.parametrize("page", DEEPER, ids=name_of)
+def test_what_a_page_that_goes_deeper_prints_is_on_it(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_snippets(page)
+    shown = "".join(re.findall(r"^```text\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE))
+    assert compared(capsys.readouterr().out.splitlines()) == compared(shown.splitlines())

@@ -3,12 +3,15 @@
 import sys
 
 COULD_NOT_RUN = 2
+INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the program. Without the extra that it needs, it says what to install."""
     try:
         from raincheck.cli.program import program
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "raincheck":
             raise

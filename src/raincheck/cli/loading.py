@@ -184,8 +184,17 @@ def _all_tasks(module: ModuleType) -> dict[str, Tasks]:
 def _tasks_of(value: object) -> Tasks | None:
     if isinstance(value, Tasks):
         return value
-    return Tasks.of(cast("AnyServer", value)) if _is_server(value) else None
+    server = _server_of(value)
+    return None if server is None else Tasks.of(server)
 
 
 def _is_server(value: object) -> bool:
-    return isinstance(value, MCPServer | Server)
+    return _server_of(value) is not None
+
+
+def _server_of(value: object) -> AnyServer | None:
+    """The server that something is, or is built on: those of FastMCP are."""
+    if isinstance(value, MCPServer | Server):
+        return cast("AnyServer", value)
+    inner = vars(value).get("_mcp_server") if hasattr(value, "__dict__") else None
+    return cast("AnyServer", inner) if isinstance(inner, Server) else None
