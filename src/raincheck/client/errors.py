@@ -37,7 +37,9 @@ class TaskCancelled(TaskError):
     """The task was cancelled, by its caller or by somebody else, and has no result."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
-        super().__init__(task_id, f"task {task_id!r} was cancelled{f': {message}' if message else ''}")
+        # Servers that have nothing to say of it say just that.
+        why = f": {message}" if message and message.lower() not in ("cancelled", "canceled") else ""
+        super().__init__(task_id, f"task {task_id!r} was cancelled{why}")
 
 
 class InputNeeded(TaskError):

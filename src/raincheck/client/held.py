@@ -61,7 +61,9 @@ class Held:
     def with_progress(self, update: Update) -> Update:
         """The update, with how far its task was told to be."""
         progress, message = self._progress
-        return replace(update, progress=update.progress or progress, message=update.message or message)
+        # What it said last of its work says nothing of how that ended.
+        message = update.message or (None if update.is_ended else message)
+        return replace(update, progress=update.progress or progress, message=message)
 
 
 class Heard:
