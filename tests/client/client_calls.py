@@ -30,7 +30,8 @@ class User:
     def __init__(self, thinks_about: str = "") -> None:
         self.thinks_about = thinks_about
         self.asked: list[str] = []
-        self.left = 0
+        self.left_when: list[int] = []
+        """How many questions there had been when one was taken from the user."""
         self.is_asked = asyncio.Event()
         self.decides = asyncio.Event()
 
@@ -42,7 +43,7 @@ class User:
             if params.message == self.thinks_about:
                 await self.decides.wait()
         except asyncio.CancelledError:
-            self.left += 1
+            self.left_when.append(len(self.asked))
             raise
         return ElicitResult(action="accept", content={"sure": True})
 

@@ -36,6 +36,8 @@ class Fake:
         self.version = version
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.connections = 0
+        self.open = 0
+        """How many of them are open."""
         self._answers: dict[str, list[Answer]] = {}
         self._write: Any = None
         self._news = asyncio.Event()
@@ -87,6 +89,7 @@ class Fake:
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Any]:
         self.connections += 1
+        self.open += 1
         self._news.set()
         async with create_client_server_memory_streams() as (ours, (read, write)):
             self._write = write
@@ -96,6 +99,7 @@ class Fake:
             finally:
                 serving.cancel()
                 await asyncio.wait([serving])
+                self.open -= 1
 
     async def _serve(self, read: Any, write: Any) -> None:
         async with asyncio.TaskGroup() as jobs:

@@ -17,7 +17,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 from starlette.types import ASGIApp
 
-from raincheck import PlainTools
 from raincheck.testing import FakeClock
 
 Rewrite = Callable[[JSONRPCMessage], None]
@@ -71,7 +70,7 @@ async def rewritten(transport: Transport, sent: Rewrite, came: Rewrite) -> Async
 
 def plain(transport: Any) -> AbstractAsyncContextManager[Any]:
     """A connection of a version that had no tasks yet."""
-    return rewritten(transport, _ask_for_older, _name_tools)
+    return rewritten(transport, _ask_for_older, _pass)
 
 
 def hidden(transport: Any) -> AbstractAsyncContextManager[Any]:
@@ -89,15 +88,7 @@ def _ask_for_older(message: JSONRPCMessage) -> None:
         message.params["protocolVersion"] = "2025-06-18"
 
 
-def _name_tools(message: JSONRPCMessage) -> None:
-    """Where the server does not do that itself."""
-    meta: dict[str, Any] = message.result.get("_meta", {}) if isinstance(message, JSONRPCResponse) else {}
-    if "raincheck/task" in meta:
-        meta.setdefault("raincheck/tools", {use: f"task_{use}" for use in PlainTools.__slots__})
-
-
 def _hide_tasks(message: JSONRPCMessage) -> None:
-    _name_tools(message)
     if isinstance(message, JSONRPCResponse) and "capabilities" in message.result:
         message.result["capabilities"].pop("tasks", None)
         message.result["capabilities"].pop("extensions", None)

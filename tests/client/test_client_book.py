@@ -129,8 +129,12 @@ async def test_a_slip_that_can_not_be_read_hides_no_others(book: TaskBook, caplo
 
 
 async def test_a_book_is_its_owners_alone(book: TaskBook) -> None:
-    await book.add(SLIP)
-    assert book.path.stat().st_mode & 0o777 == 0o600
+    assert await book.slips() == []
+    assert not book.path.exists()
+    for _ in range(2):
+        await book.add(SLIP)
+        assert book.path.stat().st_mode & 0o777 == 0o600
+        book.path.chmod(0o644)
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:
@@ -148,7 +152,7 @@ async def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) ->
             await TaskBook(tmp_path / name).add(SLIP)
     assert contents_of(tmp_path) == before
     with pytest.raises(ConfigurationError, match="can't be used"):
-        await TaskBook(tmp_path / "nowhere" / "calls.book").slips()
+        await TaskBook(tmp_path / "nowhere" / "calls.book").add(SLIP)
 
 
 async def test_a_task_that_can_not_be_written_down_is_told_with_its_slip(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """One client for every kind of server: calls, results, updates, errors, cancelling."""
 
 import asyncio
+import gc
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from client_calls import BY_ALL_WAYS, ON_ALL, ON_BOTH, begin, calling, text_of, updates_of
@@ -58,7 +60,7 @@ async def test_a_handle_shows_each_change_until_the_end(tier: str) -> None:
         assert await updates_of(handle) == [seen[-1]]
 
 
-@pytest.mark.parametrize("tier", ["2025", "plain", "hidden"])
+@ON_ALL
 async def test_an_update_tells_how_far_the_work_is(tier: str) -> None:
     server = Server()
     async with calling(server, tier) as client:
@@ -204,6 +206,18 @@ async def test_a_call_with_a_key_is_begun_once_however_often_it_is_made(tier: st
         server.gate.open.set()
         assert text_of(await again.result()) == text_of(await first.result()) == text_of(await other.result())
         assert server.gate.passed == 2
+
+
+@ON_ALL
+async def test_what_nobody_holds_any_more_is_forgotten(tier: str) -> None:
+    server = Server()
+    server.gate.open.set()
+    async with calling(server, tier) as client:
+        for _ in range(3):
+            assert text_of(await client.call_tool("pass_gate")) == "through"
+        gc.collect()
+        heard: Any = getattr(client, "_heard")  # noqa: B009 - it is private
+        assert [len(getattr(heard, kept)) for kept in ("_held", "_by_token")] == [0, 0]
 
 
 async def test_the_sdks_client_is_there_for_everything_else() -> None:

@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, TextContent
 
 from raincheck.client import InputNeeded, TaskClient, by_hand
+from raincheck.client.talk import MOST_STREAMS
 from raincheck.core.lifecycle import Status
 from raincheck.errors import InvalidValue
 
@@ -40,7 +41,9 @@ async def test_two_who_wait_are_not_both_asked(tier: str) -> None:
     user = User("Sure?")
     async with calling(Server(), tier, elicitation_callback=user.answer) as client:
         handle = await begin(client, "confirm")
-        waiting = [asyncio.create_task(handle.result()) for _ in range(3)]
+        assert handle.slip is not None
+        handles = [handle, client.take_up(handle.slip), handle]
+        waiting = [asyncio.create_task(one.result()) for one in handles]
         await user.is_asked.wait()
         # The one that has somebody asked goes, and another takes its place.
         waiting.pop(0).cancel()
@@ -48,6 +51,16 @@ async def test_two_who_wait_are_not_both_asked(tier: str) -> None:
         assert [text_of(result) for result in await asyncio.gather(*waiting)] == ["accept accept"] * 2
     assert user.asked.count("Really?") == 1
     assert user.asked.count("Sure?") <= 2
+
+
+@BY_ALL_WAYS
+@ON_BOTH
+async def test_many_tasks_may_ask_at_once(tier: str, way: str) -> None:
+    user = User()
+    async with calling(Server(), tier, way, elicitation_callback=user.answer) as client:
+        results = await asyncio.gather(*(client.call_tool("confirm") for _ in range(MOST_STREAMS + 4)))
+        assert {text_of(result) for result in results} == {"accept accept"}
+    assert len(user.asked) == 2 * (MOST_STREAMS + 4)
 
 
 @ON_BOTH
@@ -177,7 +190,9 @@ async def test_what_somebody_else_has_answered_is_not_thought_about_any_more(tie
         await elsewhere.answer({update.questions[0].key: YES})
         assert text_of(await waiting) == "accept accept"
     assert user.asked == ["Sure?", "Really?"]
-    assert user.left == 1
+    assert len(user.left_when) == 1
+    # A server of 2025 takes a question back by itself, which may come a little later.
+    assert tier == "2025" or user.left_when == [1]
 
 
 @ON_BOTH

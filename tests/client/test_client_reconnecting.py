@@ -75,7 +75,7 @@ async def test_a_question_is_asked_once_although_the_server_was_killed_meanwhile
         user.decides.set()
         assert text_of(await waiting) == "accept accept"
     assert user.asked == ["Sure?", "Really?"]
-    assert user.left == 0
+    assert user.left_when == []
 
 
 async def test_an_answer_is_kept_until_the_server_is_back(site: Site) -> None:

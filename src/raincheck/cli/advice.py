@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from raincheck.cli.telling import printable, told_age, told_id, told_tool
+from raincheck.cli.plain import printable, typed
+from raincheck.cli.telling import told_age, told_tool
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
 from raincheck.wire.spoken import in_words
@@ -19,7 +20,6 @@ def advise(task: Task, open_keys: list[str], now: datetime) -> list[str]:
 
 
 def _about(task: Task, now: datetime) -> str:
-    name = told_id(task.id)
     if task.deadline_at is not None and task.is_overdue(now) and task.deadline_at <= now:
         return "it is past its deadline: the next server that looks ends it, so see that one runs (raincheck doctor)"
     match task.phase:
@@ -27,25 +27,26 @@ def _about(task: Task, now: datetime) -> str:
             who = f"a server of {printable(task.namespace)!r} that has {told_tool(task.tool)}"
             return f"it waits for {who}: raincheck doctor says whether one has been seen"
         case Phase.RUNNING:
-            return _about_running(task, name, now)
+            return _about_running(task, now)
         case Phase.PARKED if task.due_at is not None:
             return f"it goes on by itself {told_age(task.due_at, now)}"
         case Phase.PARKED:
             return "" if task.open_inputs else "it waits for a task that it has started"
         case Phase.PAUSED:
-            return f"raincheck tasks resume {name} lets it go on"
+            return f"{typed('tasks resume', task.id)} lets it go on"
         case Phase.COMPLETED:
             return _kept(task, now)
         case Phase.FAILED | Phase.CANCELLED:
-            return f"raincheck tasks retry {name} runs the same again, as a new task"
+            return f"{typed('tasks retry', task.id)} runs the same again, as a new task"
 
 
-def _about_running(task: Task, name: str, now: datetime) -> str:
+def _about_running(task: Task, now: datetime) -> str:
     lease = None if task.attempt is None else task.attempt.lease
     if lease is not None and lease.expires_at <= now:
         late = in_words((now - lease.expires_at).total_seconds())
         return f"its lease ran out {late} ago: any server of the store takes it back, so see that one runs"
-    return f"raincheck tasks watch {name} shows how it goes on; raincheck tasks cancel {name} stops it"
+    watch, cancel = (typed(f"tasks {command}", task.id) for command in ("watch", "cancel"))
+    return f"{watch} shows how it goes on; {cancel} stops it"
 
 
 def _kept(task: Task, now: datetime) -> str:
@@ -54,4 +55,4 @@ def _kept(task: Task, now: datetime) -> str:
     )
     if not task.is_error:
         return kept
-    return f"it reports an error: raincheck tasks retry {told_id(task.id)} runs the same again, as a new task"
+    return f"it reports an error: {typed('tasks retry', task.id)} runs the same again, as a new task"

@@ -13,7 +13,7 @@ from raincheck.cli.endings import Ending, Unusable, refuse, tell
 from raincheck.cli.following import updates_of
 from raincheck.cli.holding import taken_up
 from raincheck.cli.open_questions import SAMPLING, Asked
-from raincheck.cli.telling import printable
+from raincheck.cli.plain import printable
 from raincheck.cli.wishes import Wishes
 from raincheck.client import Handle, Question, Update, by_hand
 from raincheck.core.lifecycle import Status

@@ -1,16 +1,40 @@
-"""The book of calls that are under way: finding one in it, and showing them all."""
+"""The book of calls that are under way: writing into it, finding one in it, and showing them all."""
 
-import json
+import asyncio
 from dataclasses import asdict
 
 import typer
 from rich.table import Table
 
 from raincheck.cli.endings import Ending, Unusable
-from raincheck.cli.telling import make_console, printable, told_id
+from raincheck.cli.plain import ID_SHOWN, json_of, printable
+from raincheck.cli.telling import make_console
 from raincheck.client import Slip, TaskBook
+from raincheck.errors import ConfigurationError
 
 MOST_NAMED = 5
+
+
+class Ledger(TaskBook):
+    """A book that knows what it was told to keep, also if nobody waits for that any longer."""
+
+    _writing: "asyncio.Future[None] | None" = None
+    slip: Slip | None = None
+    """The last slip, as soon as there is one: its task is there."""
+
+    async def add(self, slip: Slip) -> None:
+        self.slip = slip
+        self._writing = asyncio.ensure_future(super().add(slip))
+        await asyncio.shield(self._writing)
+
+    async def settle(self) -> str | None:
+        """Wait until the slip is written. Why it could not be, if so."""
+        if self._writing is not None:
+            try:
+                await asyncio.shield(self._writing)
+            except ConfigurationError as error:
+                return str(error)
+        return None
 
 
 async def find_slip(book: TaskBook, given: str) -> Slip:
@@ -21,12 +45,12 @@ async def find_slip(book: TaskBook, given: str) -> Slip:
     """
     start = given.strip().removesuffix("...").removesuffix("…")
     slips = await book.slips()
-    exact = [slip for slip in slips if slip.task_id == start]
+    exact = [slip for slip in slips if slip.task_id in (given, start)]
     found = exact or [slip for slip in slips if start and slip.task_id.startswith(start)]
     if len(found) == 1:
         return found[0]
     if found:
-        named = ", ".join(told_id(slip.task_id) for slip in found[:MOST_NAMED])
+        named = ", ".join(_told_apart([slip.task_id for slip in found])[:MOST_NAMED])
         raise Unusable(f"{len(found)} ids begin with {printable(given)!r} ({named}): write more of it")
     raise Unusable(f"no call {printable(given)!r} is in {book.path}: raincheck wait lists those that are")
 
@@ -35,7 +59,7 @@ async def show_book(book: TaskBook, *, as_json: bool) -> Ending:
     """List the calls that are under way, oldest first."""
     slips = await book.slips()
     if as_json:
-        typer.echo(json.dumps([asdict(slip) for slip in slips], indent=2, ensure_ascii=False))
+        typer.echo(json_of([asdict(slip) for slip in slips]))
         return Ending.DONE
     console = make_console()
     if not slips:
@@ -46,7 +70,16 @@ async def show_book(book: TaskBook, *, as_json: bool) -> Ending:
     table.add_column("tool", no_wrap=True)
     table.add_column("since", no_wrap=True)
     table.add_column("server", overflow="fold")
-    for slip in slips:
-        table.add_row(told_id(slip.task_id), printable(slip.tool), printable(slip.taken_at), printable(slip.server))
+    ids = _told_apart([slip.task_id for slip in slips])
+    for name, slip in zip(ids, slips, strict=True):
+        table.add_row(name, printable(slip.tool), printable(slip.taken_at), printable(slip.server))
     console.print(table)
     return Ending.DONE
+
+
+def _told_apart(ids: list[str]) -> list[str]:
+    """As much of each id as finds it among the others."""
+    longest = max(map(len, ids))
+    kinds = len(set(ids))
+    length = next((one for one in range(ID_SHOWN, longest) if len({name[:one] for name in ids}) == kinds), longest)
+    return [printable(name[:length]) for name in ids]

@@ -18,7 +18,7 @@ from raincheck.cli.reaching import quiet, reach, said_by
 from raincheck.cli.results import print_result
 from raincheck.cli.staying import Manner
 from raincheck.cli.targets import Target, read_target
-from raincheck.cli.telling import printable
+from raincheck.cli.plain import printable
 from raincheck.cli.terminal import Terminal
 from raincheck.cli.wishes import Wishes
 from raincheck.client import Handle, Progress, TaskBook

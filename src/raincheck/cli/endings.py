@@ -1,11 +1,11 @@
 """How the commands that call tools end: with which code, and in which words."""
 
-import json
 from enum import IntEnum
 from typing import NoReturn
 
 import typer
 
+from raincheck.cli.plain import harmless, json_of
 from raincheck.errors import RaincheckError
 
 
@@ -40,12 +40,12 @@ class Unusable(RaincheckError):
 
 def tell(words: str) -> None:
     """Say something to whoever looks on. What the command is for goes to stdout."""
-    typer.echo(f"raincheck: {words}", err=True)
+    typer.echo(f"raincheck: {harmless(words)}", err=True)
 
 
 def refuse(why: str, *, as_json: bool, ending: Ending = Ending.COULD_NOT_RUN) -> NoReturn:
-    """End, and say why."""
+    """End, and say why: this is how every command does that."""
     if as_json:
-        typer.echo(json.dumps({"error": why}, indent=2))
+        typer.echo(json_of({"error": why}))
     tell(why)
     raise typer.Exit(ending)

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 
-from raincheck.cli.telling import printable, told_id
+from raincheck.cli.plain import printable, told_id
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import TaskError, TaskNotFound

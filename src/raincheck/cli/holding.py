@@ -15,7 +15,7 @@ from raincheck.cli.endings import Ending, tell
 from raincheck.cli.live import words
 from raincheck.cli.reaching import Guard, explain_lost, reach
 from raincheck.cli.staying import Manner
-from raincheck.cli.telling import printable, told_id
+from raincheck.cli.plain import printable, told_id
 from raincheck.cli.wishes import Wishes
 from raincheck.client import Handle, ServerUnreachable, TaskBook, Update
 from raincheck.core.lifecycle import Status
@@ -99,7 +99,7 @@ def _show(update: Update, *, as_json: bool) -> None:
             "message": update.message,
             "progress": None if progress is None else {"done": progress.done, "total": progress.total},
         }
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        typer.echo(json_of(facts))
         return
     said = [str(update.status), *([] if progress is None else [words(progress)]), *filter(None, [update.message])]
     typer.echo(printable(", ".join(said)))

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from raincheck.cli.endings import Unusable
 from raincheck.cli.schemas import as_object, in_words
-from raincheck.cli.telling import make_console, printable
+from raincheck.cli.plain import json_of, printable
+from raincheck.cli.telling import make_console
 from raincheck.wire.spoken import clipped
 
 MOST_PAGES = 100
@@ -53,7 +54,7 @@ def print_tools(tools: list[Tool], *, as_json: bool) -> None:
     """Print each tool: what it does, and what it takes."""
     if as_json:
         shown = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
-        typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        typer.echo(json_of(shown))
         return
     console = make_console()
     if not tools:

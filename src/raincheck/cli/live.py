@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from raincheck.cli.endings import tell
-from raincheck.cli.telling import printable, told_id
+from raincheck.cli.plain import printable, told_id
 from raincheck.client.updates import Progress as Amount
 from raincheck.client.updates import Update
 from raincheck.wire.spoken import clipped

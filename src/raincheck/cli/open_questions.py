@@ -10,7 +10,7 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams
 from raincheck.cli.arguments import explain
 from raincheck.cli.endings import tell
 from raincheck.cli.schemas import Schema, as_object
-from raincheck.cli.telling import printable
+from raincheck.cli.plain import printable
 from raincheck.client import Question
 
 SAMPLING = "sampling/createMessage"

@@ -15,14 +15,13 @@ from mcp_types import (
     TextResourceContents,
 )
 from rich.console import Console
-from rich.json import JSON
+from rich.highlighter import JSONHighlighter
 
 from raincheck.cli.endings import Ending
+from raincheck.cli.plain import harmless, json_of
 
 WRAPPED = "result"
 """Where servers put a value that is no object."""
-
-LINE_BREAKS = "\n\t"
 
 
 def print_result(result: CallToolResult, *, as_json: bool) -> Ending:
@@ -30,20 +29,20 @@ def print_result(result: CallToolResult, *, as_json: bool) -> Ending:
     ending = Ending.FAILED if result.is_error else Ending.DONE
     if as_json:
         shown = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        typer.echo(json_of(shown))
         return ending
     console = Console(stderr=bool(result.is_error), soft_wrap=True)
     structured = _structured(result)
     if not console.is_terminal:
         # What goes into a file goes there as it is.
-        shown = [] if structured is None else [json.dumps(structured, indent=2, ensure_ascii=False)]
+        shown = [] if structured is None else [json_of(structured)]
         for text in [*_texts(result), *shown]:
             typer.echo(text, err=bool(result.is_error), color=True)
         return ending
     for text in _texts(result):
-        console.print(_harmless(text), style="red" if result.is_error else None, markup=False, highlight=False)
+        console.print(harmless(text), style="red" if result.is_error else None, markup=False, highlight=False)
     if structured is not None:
-        console.print(JSON.from_data(structured))
+        console.print(JSONHighlighter()(json_of(structured)))
     return ending
 
 
@@ -89,11 +88,3 @@ def _in_words(block: ContentBlock) -> str:
             return text
         case EmbeddedResource(resource=resource):
             return f"[{resource.uri}: --json shows it]"
-
-
-def _harmless(text: str) -> str:
-    """Without what a terminal would obey."""
-    return "".join(
-        one if one.isprintable() or one in LINE_BREAKS else one.encode("unicode_escape", "surrogatepass").decode()
-        for one in text
-    )

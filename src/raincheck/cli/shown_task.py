@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli import telling
-from raincheck.cli.telling import printable, told_moment
+from raincheck.cli.plain import printable
+from raincheck.cli.telling import told_moment
 from raincheck.core.records import Task
 from raincheck.wire.spoken import clipped, in_words
 

@@ -14,7 +14,8 @@ from raincheck.cli.selecting import Filters, NamespaceOption, ToolOption
 from raincheck.cli.store_option import JsonOption, StoreOption, open_existing, run
 from raincheck.cli.task_facts import said_moment
 from raincheck.cli.task_list import ROOMY
-from raincheck.cli.telling import make_console, printable
+from raincheck.cli.plain import printable
+from raincheck.cli.telling import make_console
 from raincheck.clock import Clock
 from raincheck.wire.spoken import in_words
 

@@ -18,7 +18,7 @@ from raincheck.cli.questions import Asker
 from raincheck.cli.reaching import explain_broken, explain_lost, said_by
 from raincheck.cli.results import print_result
 from raincheck.cli.targets import Target
-from raincheck.cli.telling import printable, told_id
+from raincheck.cli.plain import printable, told_id
 from raincheck.client import BadAnswer, CallLost, Handle, ServerUnreachable, Slip, TaskBook, TaskCancelled
 from raincheck.core.lifecycle import Status
 from raincheck.errors import TaskNotFound
@@ -105,7 +105,7 @@ class Manner:
         """Say how to come back to a task."""
         slip = self._slip(handle)
         if self.as_json:
-            typer.echo(json.dumps(asdict(slip), indent=2, ensure_ascii=False))
+            typer.echo(json_of(asdict(slip)))
         how = f"{self.again('wait', slip.task_id)} waits for it, {self.again('cancel', slip.task_id)} stops it"
         tell(f"{why}{printable(slip.tool)} goes on as task {printable(slip.task_id)}: {how}.")
         if self.target.ends_with_us:
@@ -120,7 +120,7 @@ class Manner:
             asked = [Asked.by_server(asker.left_open.result())]
         if self.as_json:
             facts = {"task_id": slip.task_id, "status": "input_required", "questions": [one.as_json() for one in asked]}
-            typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+            typer.echo(json_of(facts))
         tell_questions(slip.tool, asked, self.again("answer", slip.task_id))
         tell(f"then: {self.again('wait', slip.task_id)}")
 

@@ -18,7 +18,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from raincheck.cli.endings import Unusable
-from raincheck.cli.telling import printable
+from raincheck.cli.plain import printable
 from raincheck.cli.unix_transport import unix_client
 
 UNIX = "unix:"

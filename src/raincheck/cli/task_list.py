@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli import telling
+from raincheck.cli.plain import printable, told_id
 from raincheck.cli.findings import WIDE
 from raincheck.cli.selecting import Filters, NamespaceOption, OwnerOption, StatusOption, ToolOption, select
 from raincheck.cli.store_option import JsonOption, StoreOption, open_existing, run
@@ -113,10 +114,10 @@ def task_table(tasks: list[Task], now: datetime, width: int = WIDE) -> Table:
 def _cells(task: Task, now: datetime, *, has_room: bool) -> dict[str, Text]:
     again = "" if has_room or task.fence < 2 else f"attempt {task.fence}"
     return {
-        "id": Text(telling.told_id(task.id) if has_room else telling.told_id(task.id)[: LONGEST["id"]]),
-        "namespace": Text(telling.printable(task.namespace)),
+        "id": Text(told_id(task.id) if has_room else told_id(task.id)[: LONGEST["id"]]),
+        "namespace": Text(printable(task.namespace)),
         "owner": Text(telling.told_who(task.owner)),
-        "tool": Text(telling.printable(_name(task.tool))),
+        "tool": Text(printable(_name(task.tool))),
         "status": telling.told_phase(task),
         "age": Text(telling.told_age(task.created_at, now).removesuffix(" ago")),
         "attempt": Text(str(task.fence)),

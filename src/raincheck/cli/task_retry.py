@@ -14,7 +14,7 @@ import typer
 from raincheck.cli.finding_tasks import EVERYTHING
 from raincheck.cli.store_option import ACTOR, JsonOption, StoreOption
 from raincheck.cli.task_steer import Done, IdsArgument, NotDone, ReasonOption, act_on_each
-from raincheck.cli.telling import printable, told_id
+from raincheck.cli.plain import printable, told_id
 from raincheck.clock import new_task_id
 from raincheck.core.change import Creation
 from raincheck.core.content import Journal

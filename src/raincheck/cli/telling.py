@@ -6,13 +6,11 @@ from rich.console import Console
 from rich.text import Text
 
 from raincheck.cli.findings import WIDE
+from raincheck.cli.plain import printable
 from raincheck.core.lifecycle import Status
 from raincheck.core.owner import Owner, OwnerKind
 from raincheck.core.records import Task, Tool
 from raincheck.wire.spoken import clipped, in_words
-
-ID_SHOWN = 20
-"""How much of an id is shown where there is little room: its time, and enough that is random to tell it from others."""
 
 STYLES = {
     Status.WORKING: "cyan",
@@ -29,20 +27,6 @@ def make_console(*, is_error: bool = False) -> Console:
     """Where to print: as wide as the terminal and with colours, or else wide and plain."""
     console = Console(stderr=is_error)
     return console if console.is_terminal else Console(stderr=is_error, width=WIDE, color_system=None)
-
-
-def printable(text: str) -> str:
-    """What others wrote, in one line. What is not to be seen, or would move the cursor, is spelled out."""
-    return "".join(one if one.isprintable() else _spelled(one) for one in " ".join(text.split()))
-
-
-def _spelled(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode()
-
-
-def told_id(task_id: str) -> str:
-    """Enough of an id to find its task by."""
-    return printable(task_id[:ID_SHOWN])
 
 
 def told_owner(owner: Owner) -> str:

@@ -10,7 +10,7 @@ import sys
 
 from rich.console import Console
 
-from raincheck.cli.telling import printable
+from raincheck.cli.plain import printable
 
 
 class Gone(Exception):
@@ -52,7 +52,7 @@ class Terminal:
             Gone: there is nobody any more.
             Aborted: it was not typed to its end.
         """
-        self.console.print(f"{prompt} ", end="", style="bold", markup=False, highlight=False, soft_wrap=True)
+        self.console.print(f"{printable(prompt)} ", end="", style="bold", markup=False, highlight=False, soft_wrap=True)
         loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
         self._line = loop.create_future()
         loop.add_reader(stdin, self._read, stdin)

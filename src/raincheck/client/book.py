@@ -49,6 +49,8 @@ class TaskBook:
     async def slips(self, server: str | None = None) -> list[Slip]:
         """The slips that are kept, of one server or of all, oldest first."""
         query = "SELECT slip FROM slips WHERE server = coalesce(?, server) ORDER BY rowid"
+        if not await asyncio.to_thread(self.path.exists):
+            return []
         rows = await self._do(lambda book: book.execute(query, (server,)).fetchall())
         return [slip for (text,) in rows if (slip := _read(text)) is not None]
 
@@ -65,6 +67,9 @@ class TaskBook:
             self.path.touch(mode=0o600)
             with closing(sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)) as book, book:
                 self._open(book)
+                if self.path.stat().st_mode & 0o077:
+                    # An id may be all that it takes to get at a task.
+                    self.path.chmod(0o600)
                 return do(book)
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(f"the task book {self.path} can't be used: {error}") from error

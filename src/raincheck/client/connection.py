@@ -134,17 +134,17 @@ class Connection:
                 self._line = None
                 await line.close()
                 line = None
-            if line is None:
-                line = await self._connect()
-            self._line = line
-            return line
+            return await self._connect() if line is None else line
 
     async def _connect(self) -> Line:
-        line = Line(self._make(), self._clock)
+        # At once, so that whoever closes this meanwhile closes that too.
+        self._line = line = Line(self._make(), self._clock)
         try:
             async with at_most(self._clock, self._patience):
                 await line.client()
         except BaseException as error:
+            if self._line is line:
+                self._line = None
             await line.close()
             if not isinstance(error, Exception):
                 raise

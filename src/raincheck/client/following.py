@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 
+from mcp.shared.exceptions import MCPError
+
 from raincheck.client.connection import Lost
 from raincheck.client.errors import ServerUnreachable
 from raincheck.client.held import Held
@@ -63,6 +65,7 @@ class _Helping:
         self._held = held
         self._listening: asyncio.Task[None] | None = None
         self._attending: dict[str, asyncio.Task[None]] = {}
+        self._refused: dict[str, MCPError] = {}
         self._tells = True
 
     def see_to(self, update: Update) -> None:
@@ -70,6 +73,11 @@ class _Helping:
         if self._tells and (self._listening is None or self._listening.done()):
             self._listening = asyncio.create_task(self._listen(update))
         asked = self._talk.asked(update)
+        for key, error in self._refused.items():
+            # Still open, so it was no answer. Otherwise somebody else was quicker.
+            if key in asked:
+                raise error
+        self._refused.clear()
         for key, job in self._attending.items():
             # Somebody else has answered: whoever thinks about it need not. A server that asks by itself says so itself,
             # and may be about to ask something else.
@@ -87,6 +95,8 @@ class _Helping:
                 error = None if job.cancelled() else job.exception()
                 if isinstance(error, Lost | ServerUnreachable):
                     logger.info("task %s: nobody could be asked just now: %s", self._held.task_id, error)
+                elif isinstance(error, MCPError):
+                    self._refused[key] = error
                 elif error is not None:
                     raise error
 

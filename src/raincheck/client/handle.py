@@ -16,6 +16,7 @@ from raincheck.client.slips import Slip
 from raincheck.client.talk import Talk
 from raincheck.client.timing import at_most
 from raincheck.client.updates import Update
+from raincheck.core.lifecycle import Status
 from raincheck.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,12 @@ class Handle:
     async def _fetch(self, held: Held, ended: Update) -> CallToolResult:
         try:
             result = await self._talk.fetch(held, ended)
-        except (MCPError, TaskCancelled):
+        except MCPError:
+            # Of a task that has not failed, it is the server's own trouble: the result can still be had.
+            if ended.status is Status.FAILED:
+                await self._cross_out(held)
+            raise
+        except TaskCancelled:
             await self._cross_out(held)
             raise
         await self._cross_out(held)

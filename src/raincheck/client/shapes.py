@@ -3,11 +3,11 @@
 A caller that chokes on an odd field of no importance has lost the task.
 """
 
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import ErrorData, Result
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from raincheck.client.updates import Progress, Question, Update
 from raincheck.core.lifecycle import Status
@@ -79,6 +79,10 @@ class Created(_Task):
     status: Begins = Status.WORKING
 
 
+BELONGS = {"input_required": "inputRequests", "completed": "result", "failed": "error"}
+"""What is told of a task besides, by its status."""
+
+
 class Shown(_Task):
     """A task of 2026-07-28, with all that belongs to its status."""
 
@@ -86,6 +90,18 @@ class Shown(_Task):
     input_requests: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     result: dict[str, Any] | None = None
     error: ErrorData | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_belongs(cls, told: object) -> object:
+        """Without what does not belong to its status, whatever that is: some servers send empty fields."""
+        if not isinstance(told, dict):
+            return told
+        fields = cast("dict[str, object]", told)
+        foreign = {
+            name for status, name in BELONGS.items() if status != fields.get("status") or fields.get(name) is None
+        }
+        return {name: value for name, value in fields.items() if name not in foreign}
 
     def update(self) -> Update:
         told = as_object((self.meta or {}).get(PROGRESS))

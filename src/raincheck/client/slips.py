@@ -12,7 +12,11 @@ TierName = Literal["2026-07-28", "2025-11-25", "plain"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slip:
-    """A task of a server. It holds no secret: who has it needs to be let in by the server all the same."""
+    """A task of a server.
+
+    It holds no password and no token: who has it needs to be let in by the server all the same. A server that lets
+    in everybody tells callers apart by nothing else than the ids that they have, so keep it as you would keep those.
+    """
 
     server: str
     """The server's address, or the command that runs it."""

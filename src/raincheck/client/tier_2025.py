@@ -40,10 +40,13 @@ class Tier2025:
         try:
             return await self._begin(client, call)
         except MCPError as error:
-            # So a server refuses what its tool does not allow. It may have changed its mind since it listed them.
+            # So a server refuses what its tool does not allow, before anything is done. It may have changed its mind
+            # since it listed them. If not, the tool itself has said it, and is not called twice for that.
             if error.error.code != METHOD_NOT_FOUND or not is_known:
                 raise
-            del self._support[client.session]
+            before = self._support.pop(client.session).get(call.tool)
+            if (await self._support_of(client)).get(call.tool) == before:
+                raise
             return await self._begin(client, call)
 
     async def _begin(self, client: Client, call: Call) -> Begun:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.tools import FunctionTool, Tool
+from fastmcp.utilities.versions import version_sort_key
 from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
 from pydantic import TypeAdapter
@@ -43,7 +44,7 @@ class Catalogue:
 
     def note_all(self, tools: Iterable[Tool]) -> None:
         """Several were seen. Of versions of one tool, the latest counts, which is the one that is called."""
-        for tool in sorted(tools, key=lambda tool: tool.version or ""):
+        for tool in sorted(tools, key=version_sort_key):
             self.note(tool)
 
     def described(self, tool: Tool) -> SdkTool:

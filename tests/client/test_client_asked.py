@@ -1,0 +1,115 @@
+"""Questions that come over a connection, and again over the next one."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from raincheck.client import Question
+from raincheck.client.asked import Asked, key_of
+
+pytestmark = pytest.mark.anyio
+
+
+class Thinker:
+    """Answers when told, and counts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.left = 0
+        self.knows = asyncio.Event()
+
+    async def think(self) -> int:
+        self.asked += 1
+        number = self.asked
+        try:
+            await self.knows.wait()
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
+        return number
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def begin(asked: Asked, thinker: Thinker) -> "asyncio.Task[int]":
+    job = asyncio.create_task(asked.ask("Sure?", thinker.think))
+    await settle()
+    return job
+
+
+async def test_what_a_connection_broke_off_is_joined_by_the_next_one() -> None:
+    asked, thinker = Asked(), Thinker()
+    first = await begin(asked, thinker)
+    first.cancel()
+    await settle()
+    second = await begin(asked, thinker)
+    thinker.knows.set()
+    assert await second == 1
+    assert (thinker.asked, thinker.left) == (1, 0)
+
+
+async def test_what_was_found_while_there_was_no_connection_is_not_lost() -> None:
+    asked, thinker = Asked(), Thinker()
+    (await begin(asked, thinker)).cancel()
+    await settle()
+    thinker.knows.set()
+    await settle()
+    assert await (await begin(asked, thinker)) == 1
+
+
+async def test_the_same_words_at_the_same_time_are_two_questions() -> None:
+    asked, thinker = Asked(), Thinker()
+    both = [await begin(asked, thinker), await begin(asked, thinker)]
+    thinker.knows.set()
+    assert await asyncio.gather(*both) == [1, 2]
+
+
+async def test_the_same_words_after_an_answer_are_another_question() -> None:
+    asked, thinker = Asked(), Thinker()
+    thinker.knows.set()
+    assert await (await begin(asked, thinker)) == 1
+    assert await (await begin(asked, thinker)) == 2
+
+
+async def test_nobody_thinks_on_when_nobody_waits() -> None:
+    asked, thinker = Asked(), Thinker()
+    job = await begin(asked, thinker)
+    asked.give_up()
+    await settle()
+    # The server is still there to take the answer.
+    assert thinker.left == 0
+    job.cancel()
+    await settle()
+    assert thinker.left == 1
+    asked.want()
+    (await begin(asked, thinker)).cancel()
+    await settle()
+    assert thinker.left == 1
+    asked.give_up()
+    await settle()
+    assert thinker.left == 2
+
+
+async def test_an_answer_by_hand_is_good_before_and_after_it_is_asked_for_and_once() -> None:
+    asked, question = Asked(), Question("k", {"method": "elicitation/create"})
+    asked.give("k", {"action": "accept"})
+    asked.give("k", {"action": "decline"})
+    assert await asked.wait_for_hand(question) == {"action": "accept"}
+    assert asked.by_hand == {}
+    waiting = asyncio.create_task(asked.wait_for_hand(question))
+    await settle()
+    assert asked.by_hand == {"k": question}
+    asked.give("k", {"action": "cancel"})
+    assert asked.by_hand == {}
+    assert await waiting == {"action": "cancel"}
+
+
+def test_a_question_is_known_by_its_words_whatever_else_comes_with_it() -> None:
+    words: dict[str, Any] = {"message": "Sure?", "requestedSchema": {"type": "object"}}
+    assert key_of("elicitation/create", words) == key_of("elicitation/create", {**words, "_meta": {"a": 1}})
+    assert key_of("elicitation/create", words) != key_of("elicitation/create", {**words, "message": "Really?"})
+    assert key_of("elicitation/create", words) != key_of("sampling/createMessage", words)
