@@ -7,6 +7,7 @@ import pytest
 
 from raincheck.client import Question
 from raincheck.client.asked import Asked, key_of
+from raincheck.errors import InvalidValue
 
 pytestmark = pytest.mark.anyio
 
@@ -94,18 +95,46 @@ async def test_nobody_thinks_on_when_nobody_waits() -> None:
     assert thinker.left == 2
 
 
-async def test_an_answer_by_hand_is_good_before_and_after_it_is_asked_for_and_once() -> None:
+async def test_an_answer_by_hand_is_good_when_the_same_is_asked_again_and_once() -> None:
     asked, question = Asked(), Question("k", {"method": "elicitation/create"})
+    waiting = asyncio.create_task(asked.wait_for_hand(question))
+    await settle()
+    assert asked.by_hand == {"k": question}
+    # Whoever waited leaves, and then answers.
+    waiting.cancel()
+    await settle()
     asked.give("k", {"action": "accept"})
     asked.give("k", {"action": "decline"})
     assert await asked.wait_for_hand(question) == {"action": "accept"}
     assert asked.by_hand == {}
+
+
+async def test_an_answer_to_what_is_not_asked_is_refused_and_does_not_consent_to_what_is_asked_next() -> None:
+    asked, question = Asked(), Question("k", {"method": "elicitation/create"})
+    with pytest.raises(InvalidValue, match="asks nothing under the key 'k' now"):
+        asked.give("k", {"action": "accept"})
+    for _ in range(2):
+        waiting = asyncio.create_task(asked.wait_for_hand(question))
+        await settle()
+        assert not waiting.done()
+        asked.give("k", {"action": "accept"})
+        await waiting
+        with pytest.raises(InvalidValue):
+            asked.give("k", {"action": "accept"})
+
+
+async def test_an_answer_that_somebody_else_gave_first_is_forgotten() -> None:
+    asked, question = Asked(), Question("k", {"method": "elicitation/create"})
     waiting = asyncio.create_task(asked.wait_for_hand(question))
     await settle()
-    assert asked.by_hand == {"k": question}
-    asked.give("k", {"action": "cancel"})
-    assert asked.by_hand == {}
-    assert await waiting == {"action": "cancel"}
+    waiting.cancel()
+    await settle()
+    asked.give("k", {"action": "accept"})
+    asked.forget()
+    again = asyncio.create_task(asked.wait_for_hand(question))
+    await settle()
+    assert not again.done()
+    again.cancel()
 
 
 def test_a_question_is_known_by_its_words_whatever_else_comes_with_it() -> None:

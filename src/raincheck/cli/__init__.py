@@ -10,6 +10,8 @@ def main() -> None:
     """Run the program. Without the extra that it needs, it says what to install."""
     try:
         from raincheck.cli.program import program
+
+        program()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ModuleNotFoundError as error:
@@ -18,4 +20,3 @@ def main() -> None:
         how = "pip install 'raincheck[cli]' (in a clone: pip install '.[cli]')"
         sys.stderr.write(f"raincheck: {error.name!r} is missing: install it with {how}\n")
         sys.exit(COULD_NOT_RUN)
-    program()

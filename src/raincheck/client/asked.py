@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from raincheck.client.updates import Question
+from raincheck.errors import InvalidValue
 
 Place = tuple[str, int]
 """The key of a question, and which one of several that are alike and asked at the same time."""
@@ -30,6 +31,8 @@ class Asked:
     def __init__(self) -> None:
         self.by_hand: dict[str, Question] = {}
         """The questions that wait for `Handle.answer`, by their keys."""
+        self._open: set[str] = set()
+        """The keys of those that were asked by hand, and not answered since."""
         self._answers: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._jobs: dict[Place, asyncio.Task[Any]] = {}
         self._busy: set[Place] = set()
@@ -55,6 +58,7 @@ class Asked:
 
     async def wait_for_hand(self, question: Question) -> Mapping[str, Any]:
         """What is given as the answer, before or after it is asked."""
+        self._open.add(question.key)
         given = self._answer_to(question.key)
         if not given.done():
             self.by_hand[question.key] = question
@@ -63,10 +67,18 @@ class Asked:
         finally:
             self.by_hand.pop(question.key, None)
         self._answers.pop(question.key, None)
+        self._open.discard(question.key)
         return given.result()
 
     def give(self, key: str, answer: Mapping[str, Any]) -> None:
-        """Answer by hand. It is kept until it is asked for, since nobody is asked while nobody waits."""
+        """Answer by hand. It is kept until it is asked for again, since nobody is asked while nobody waits.
+
+        Raises:
+            InvalidValue: that is not asked now. Kept all the same, it would consent to whatever is asked next in the
+                same words.
+        """
+        if key not in self._open:
+            raise InvalidValue(f"the task asks nothing under the key {key!r} now: look at it again, and answer that")
         self.by_hand.pop(key, None)
         given = self._answer_to(key)
         if not given.done():
@@ -88,6 +100,9 @@ class Asked:
         """What the connection broke off is asked no more: somebody else has answered it."""
         for place in self._jobs.keys() - self._busy:
             self._stop(place)
+        for key in self._open - self.by_hand.keys():
+            self._open.discard(key)
+            self._answers.pop(key, None)
 
     def _stop(self, place: Place) -> None:
         self._jobs.pop(place).cancel()

@@ -90,7 +90,9 @@ class Board:
         table = Table(box=None, padding=(0, 2), show_header=False)
         for line in self.lines:
             style = GOOD if line.status == "completed" else "cyan"
-            bar = ProgressBar(total=line.total or 1, completed=line.done, width=24, complete_style=style)
+            bar = ProgressBar(
+                total=line.total or 1, completed=line.done, width=24, complete_style=style, finished_style=GOOD
+            )
             status = Text(line.status, GOOD if line.status == "completed" else "yellow")
             table.add_row(Text(line.name, "bold"), Text(line.speaks, QUIET), bar, status, Text(line.says, QUIET))
         return Group(Text(), table)

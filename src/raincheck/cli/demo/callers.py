@@ -1,6 +1,5 @@
 """Three callers of the same tool: of either generation, and one without tasks, as most hosts are."""
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
@@ -48,7 +47,7 @@ async def call_without(
             task_id, following = told["task_id"], told["next"]
             tool, call = following["tool"], following["arguments"]
             line.has_task = True
-            board.tell(f"{line.name} is told in words, and its model calls {tool} {json.dumps(call)[:30]}…")
+            board.tell(f"{line.name} is told in words how to go on: its model calls {tool}")
             board.see(line, status=told["status"], says=f"its model calls {tool}", done=told.get("progress"))
             result = await connection.request(_calling(tool, call), within=None)
         board.see(line, status="completed", says="", done=line.total)
