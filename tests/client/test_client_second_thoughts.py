@@ -112,3 +112,19 @@ async def test_an_answer_that_is_refused_while_it_is_still_asked_for_is_told() -
     async with server.client(elicitation_callback=accept) as client:
         with pytest.raises(MCPError, match="no such choice"):
             await client.call_tool("work")
+
+
+async def test_a_callback_that_gives_up_on_its_user_is_told_and_not_asked_again() -> None:
+    asked = 0
+
+    async def give_up(*_: object) -> ElicitResult:
+        nonlocal asked
+        asked += 1
+        raise TimeoutError("nobody there")
+
+    server = Fake()
+    server.shows({"status": "input_required", "inputRequests": {"sure": QUESTION}, "pollIntervalMs": 1})
+    async with server.client(elicitation_callback=give_up) as client:
+        with pytest.raises(TimeoutError, match="nobody there"):
+            await client.call_tool("work")
+    assert asked == 1

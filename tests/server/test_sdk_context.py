@@ -236,6 +236,23 @@ async def test_rounds_that_a_tool_plays_by_hand_become_questions_with_keys_of_th
     assert list(seen.values()) == ["Round 0", "Round 1", "Round 2"]
 
 
+async def test_a_tool_that_asks_without_a_context_is_called_once_for_each_round() -> None:
+    shop = Shop()
+    called = 0
+
+    @shop.tasks.tool
+    async def counts() -> CallToolResult | InputRequiredResult:
+        nonlocal called
+        called += 1
+        if called < 3:
+            return InputRequiredResult(input_requests={}, request_state="again")
+        return CallToolResult(content=[])
+
+    async with shop.open() as caller:
+        await caller.result(await caller.start("counts"))
+    assert called == 3
+
+
 async def test_a_tool_that_asks_in_circles_is_stopped() -> None:
     shop = Shop()
 

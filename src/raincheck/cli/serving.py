@@ -4,9 +4,10 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 
 import uvicorn
@@ -40,7 +41,9 @@ async def serve_stdio(tasks: Tasks) -> None:
         try:
             async with stdio_server() as (read, write):
                 try:
-                    await server.run(read, write, server.create_initialization_options())
+                    # The SDK leaves stdout to what is printed when it is done, and something may be left in its buffer.
+                    with redirect_stdout(sys.stderr):
+                        await server.run(read, write, server.create_initialization_options())
                 finally:
                     # The SDK reads in a thread that nothing else gets out of its waiting.
                     end()

@@ -102,11 +102,15 @@ class Connection:
         """
         line = await self._connected()
         client = await line.client()
+        bound: asyncio.Timeout | None = None
         try:
-            async with at_most(self._clock, within):
+            async with at_most(self._clock, within) as bound:
                 return await send(client)
         except TimeoutError as error:
-            raise Lost(f"there is no answer within {within:g} s" if within else "it takes too long") from error
+            if bound is None or not bound.expired():
+                # Somebody else's, such as that of a callback which gave up on its user.
+                raise
+            raise Lost(f"there is no answer within {within:g} s") from error
         except MCPError as error:
             loss = loss_of(error)
             if loss is None:

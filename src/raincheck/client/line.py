@@ -71,4 +71,7 @@ def reason_of(error: BaseException) -> str:
         error = group.exceptions[0]
     if isinstance(error, FileNotFoundError):
         return "there is no such program"
+    if "header value" in str(error).lower():
+        # It is told with the value, which may well be a secret.
+        return "a header has something in it that can't be sent, such as the end of a line"
     return str(error) or type(error).__name__

@@ -43,7 +43,7 @@ class TierPlain:
         with suppress(MCPError):
             # The result itself stands for no task.
             return HANDLE not in ((await self._call(client, held, "wait")).meta or {})
-        return True
+        return False
 
     async def answer(self, client: Client, held: Held, answers: Answers) -> None:
         for key, answer in answers.items():

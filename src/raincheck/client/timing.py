@@ -8,8 +8,8 @@ from raincheck.clock import Clock
 
 
 @asynccontextmanager
-async def at_most(clock: Clock, seconds: float | None) -> AsyncGenerator[None]:
-    """Let the block take so many seconds, or as many as it takes.
+async def at_most(clock: Clock, seconds: float | None) -> AsyncGenerator[asyncio.Timeout]:
+    """Let the block take so many seconds, or as many as it takes. `expired()` tells its TimeoutError from others.
 
     Raises:
         TimeoutError: it takes longer.
@@ -24,6 +24,6 @@ async def at_most(clock: Clock, seconds: float | None) -> AsyncGenerator[None]:
 
         prevent = (lambda: None) if seconds is None else clock.call_later(seconds, end)
         try:
-            yield
+            yield scope
         finally:
             prevent()

@@ -94,14 +94,18 @@ class ServedFunction:
             task = raincheck_context
             with acting_for(task.caller, task.id, self.name), telling_errors():
                 values = self._read(arguments)
+                first: InputRequiredResult | None = None
                 if not self.needs_loop:
-                    # It can't see what was answered, so it is called once. One that asks all the same plays on.
+                    # It can't see what was answered, so mostly there is one round, which needs nothing of a call.
                     result = self._convert(await self._call(task, values))
                     if not isinstance(result, InputRequiredResult):
                         return keep_result(result)
-                play = partial(self._play, task, values)
-                result = await play_rounds(task, self._workplace.first_round(task, self.name, arguments), play)
-                return keep_result(result)
+                    first = result
+                params, play = (
+                    self._workplace.first_round(task, self.name, arguments),
+                    partial(self._play, task, values),
+                )
+                return keep_result(await play_rounds(task, params, play, first))
 
         return body
 

@@ -31,14 +31,17 @@ async def play_rounds(
     task: TaskContext,
     params: CallToolRequestParams,
     play: Callable[[CallToolRequestParams], Awaitable[T | InputRequiredResult]],
+    first: InputRequiredResult | None = None,
 ) -> T:
     """Play a call round by round, until it needs no more input. Questions are asked through the task.
+
+    `first` is what the first round came to, if that has been played.
 
     Raises:
         ToolError: it never ends.
     """
     for _ in range(MOST_ROUNDS):
-        result = await play(params)
+        result, first = first or await play(params), None
         if not isinstance(result, InputRequiredResult):
             return result
         requests = result.input_requests or {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,9 @@ def demo(
     # Here, since the SDK takes most of a second to import, and other commands do without.
     from raincheck.cli.demo.playing import row_of, run, show_ending
 
+    for ending_signal in (signal.SIGTERM, signal.SIGHUP):
+        # As Ctrl-C: the server and its folder are not left behind.
+        signal.signal(ending_signal, signal.default_int_handler)
     console = Console(quiet=as_json)
     with tempfile.TemporaryDirectory(prefix="raincheck-demo-") as folder:
         ending, history = asyncio.run(run(console, Path(folder), "alive" if console.is_terminal else "lines"))

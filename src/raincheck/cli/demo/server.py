@@ -1,7 +1,9 @@
 """The server of the demo, as a process: `python -m raincheck.cli.demo.server PORT FOLDER`."""
 
 import asyncio
+import os
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,5 +51,11 @@ async def print_chapter(title: str, chapter: int) -> int:
     return 10 * chapter
 
 
+def end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=end_with_parent, daemon=True).start()
     mcp.run("streamable-http", port=int(sys.argv[1]))

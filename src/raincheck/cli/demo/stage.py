@@ -34,7 +34,10 @@ class Stage:
         """Start the server, and wait until it listens."""
         command = (sys.executable, "-m", "raincheck.cli.demo.server", str(self.port), str(self.folder))
         with (self.folder / "server.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+            # It ends when its stdin does, so that it does not outlive whoever plays with it.
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log
+            )
         async with asyncio.timeout(READY_WITHIN):
             while not await _listens(self.port):
                 if self._process.returncode is not None:
