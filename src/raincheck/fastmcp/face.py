@@ -8,6 +8,7 @@ from typing import Any, cast
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, InputRequiredResult
 from mcp_types import Tool as ListedTool
+from starlette.applications import Starlette
 
 from raincheck.engine.context import TaskContext
 from raincheck.fastmcp.body import run_in_task
@@ -26,6 +27,11 @@ class Face(MCPServer[Any]):
         vars(self).update(
             _lowlevel_server=lowlevel_of(server), _tool_manager=self.catalogue, _extensions=[], _subscriptions=None
         )
+
+    def streamable_http_app(self, **options: Any) -> Starlette:  # noqa: ANN401 - the SDK's own
+        """The application that FastMCP itself makes, which has options of its own."""
+        del options
+        return self.server.http_app(path="/mcp")
 
     async def list_tools(self) -> list[ListedTool]:
         tools = await all_tools_of(self.server)

@@ -1,0 +1,51 @@
+"""A server of FastMCP is served and called from the command line like any other."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = str(Path(sys.executable).with_name("raincheck"))
+SERVER = """
+from fastmcp import FastMCP
+
+from raincheck.fastmcp import Tasks
+
+mcp = FastMCP("fast")
+tasks = Tasks(mcp, "fast.db")
+
+
+@tasks.tool
+async def hello(name: str) -> str:
+    return f"hello {name}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAINCHECK_BOOK", str(tmp_path / "calls.book"))
+    Path("server.py").write_text(SERVER)
+
+
+def call(where: str) -> str:
+    done = subprocess.run([PROGRAM, "call", where, "hello", "name=you"], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.timeout(90)
+def test_on_stdio_and_by_the_name_of_the_server() -> None:
+    assert call(f"{PROGRAM} serve server.py:mcp") == "hello you"
+
+
+@pytest.mark.timeout(90)
+def test_over_http() -> None:
+    command = (PROGRAM, "serve", "server.py", "--http", "127.0.0.1:0", "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        try:
+            assert call(json.loads(serving.stdout.readline())["at"]) == "hello you"
+        finally:
+            serving.terminate()
