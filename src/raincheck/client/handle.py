@@ -45,6 +45,9 @@ class Handle:
         self._book = book
         self._ended: Update | None = None
 
+    def __repr__(self) -> str:
+        return f"<Handle of {'a call that was answered' if self._held is None else self._held.task_id}>"
+
     @property
     def slip(self) -> Slip | None:
         """What finds the task again; None where the call was answered at once."""
