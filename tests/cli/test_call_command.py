@@ -129,7 +129,7 @@ def test_after_its_time_a_task_goes_on_and_the_command_ends_with_four(url: str) 
     done = run("call", url, "hold", "--timeout", "3")
     assert (done.returncode, done.stdout) == (4, "")
     assert "hold goes on as task" in done.stderr
-    assert "Its server ends" not in done.stderr
+    assert "its server ends" not in done.stderr
     assert len(held()) == 1
 
 
@@ -168,7 +168,7 @@ def test_a_server_that_is_a_command_is_started_for_the_call() -> None:
 def test_a_server_that_is_a_command_ends_with_it_and_goes_on_with_the_next() -> None:
     done = run("call", COMMAND, "hold", "--timeout", "3")
     assert done.returncode == 4
-    assert "Its server ends with this command: the task is taken up again" in done.stderr
+    assert "its server ends with this command: the task rests until a command such as these" in done.stderr
     Path("go").touch()
     (slip,) = held()
     waited = run("wait", slip["task_id"][:16])

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from raincheck.cli.endings import Unusable
-from raincheck.cli.targets import CommandTarget, UnixTarget, UrlTarget, read_target
+from raincheck.cli.targets import CommandTarget, UnixTarget, read_target
+from raincheck.cli.url_target import UrlTarget
 
 pytestmark = pytest.mark.usefixtures("folder")
 

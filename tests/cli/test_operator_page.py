@@ -25,7 +25,10 @@ from raincheck.testing.scene import ALICE, BOB
 PAGE = (Path(__file__).parents[2] / "docs/howto/operate-a-store.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?", PAGE, re.DOTALL)
 TRACEBACK = (
-    'Traceback (most recent call last):\n  File "reports.py", line 31\nOSError: [Errno 28] No space left on device'
+    "Traceback (most recent call last):\n"
+    '  File "reports.py", line 31, in build_report\n'
+    "    output.write(page)\n"
+    "OSError: [Errno 28] No space left on device"
 )
 
 
@@ -52,7 +55,10 @@ async def two_hours(scene: Scene) -> None:
     clock.advance(38)
     await scene.do(task, Note(1, steps=(scene.step("load", result={"rows": 12}),)))
     clock.advance(4)
-    error, detail = encode({"code": -32603, "message": "internal error"}), encode(TRACEBACK)
+    error, detail = (
+        encode({"code": -32603, "message": "internal error"}),
+        encode({"error_id": "6f81c2aa", "type": "OSError", "traceback": TRACEBACK}),
+    )
     await scene.do(task, Fail(1, error, "the disk is full", retryable=False, detail=detail))
     clock.jump_to(START + timedelta(minutes=90))
     task = await scene.begin(id=id_at(scene, "20cc71ab"), tool=Tool("deploy"), owner=Owner.local())

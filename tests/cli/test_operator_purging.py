@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -97,7 +98,7 @@ def test_where_nobody_can_be_asked_it_refuses_without_yes() -> None:
     before = ids_kept()
     for words in ([], ["--json"]):
         done = run("tasks", "purge", *words, clock=after(30))
-        assert (done.exit_code, done.stdout) == (2, "")
+        assert (done.exit_code, bool(done.stdout)) == (2, bool(words))
         assert done.stderr == "raincheck: 4 tasks would be deleted, and nobody can be asked: add --yes to do it\n"
     assert ids_kept() == before
 
@@ -261,3 +262,20 @@ def test_a_bar_is_shown_on_a_terminal_and_the_cursor_is_given_back() -> None:
     assert (done.returncode, done.stdout) == (0, b"4 tasks deleted\n")
     assert "deleting" in shown
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+
+
+def test_ctrl_c_at_the_question_deletes_nothing_whatever_is_typed_after_it() -> None:
+    in_store(one_of_each, after(-30))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", MAIN, "tasks", "purge", "--older-than", "0s", "--store", STORE]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as purging:
+        shown = ""
+        while "[y/N]" not in shown:
+            shown += os.read(ours, 65_536).decode()
+        purging.send_signal(signal.SIGINT)
+        os.write(ours, b"y\n")
+        assert purging.wait(30) == 130
+    os.close(theirs)
+    os.close(ours)
+    assert len(told("tasks", "ls", clock=after(0))) > 0
+    assert told("tasks", "purge", "--older-than", "0s", "--dry-run")["found"] == 4

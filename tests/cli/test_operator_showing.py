@@ -238,9 +238,9 @@ def test_tasks_that_were_created_in_the_same_moment_are_told_apart() -> None:
 )
 def test_an_unknown_id_ends_with_one_and_suggests_the_nearest(given: str, why: str) -> None:
     in_store(one_of_each)
-    for json in ([], ["--json"]):
-        done = run("tasks", "show", given, *json)
-        assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"raincheck: {why}\n")
+    done = run("tasks", "show", given)
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"raincheck: {why}\n")
+    assert told("tasks", "show", given, ends_with=1) == {"error": why}
 
 
 def test_in_an_empty_store_there_is_nothing_to_suggest() -> None:

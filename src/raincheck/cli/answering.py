@@ -37,10 +37,10 @@ async def answer_task(given: str, values: list[str], action: str, key: str | Non
         except (MCPError, InvalidValue) as error:
             why = error.error.message if isinstance(error, MCPError) else str(error)
             refuse(f"the server refuses the answer: {printable(why)}", as_json=wishes.as_json, ending=Ending.FAILED)
-        assert handle.task_id is not None  # noqa: S101 - it is a task
+        assert handle.slip is not None  # noqa: S101 - it is a task
         if wishes.as_json:
-            typer.echo(json.dumps({"task_id": handle.task_id, "key": answered, "action": action}, indent=2))
-        tell(f"answered. {manner.again('wait', handle.task_id)} waits for what becomes of it")
+            typer.echo(json.dumps({"task_id": handle.slip.task_id, "key": answered, "action": action}, indent=2))
+        tell(f"answered. {manner.again('wait', handle.slip.task_id)} waits for what becomes of it")
         return Ending.DONE
 
 
@@ -50,7 +50,10 @@ async def _answer(handle: Handle, values: Words, action: str, key: str | None) -
     async with aclosing(updates_of(handle)) as updates:
         async for update in updates:
             open_keys = {question.key for question in update.questions}
-            if answered is not None and (update.status is not Status.INPUT_REQUIRED or answered not in open_keys):
+            # A server that asks by itself has the answer when it asks no more, or something else: what is on its way to
+            # it would be lost if this ended.
+            is_taken = answered not in open_keys and (bool(open_keys) or not update.asks_itself)
+            if answered is not None and (update.status is not Status.INPUT_REQUIRED or is_taken):
                 return answered
             if answered is None and (update.questions or update.status is not Status.INPUT_REQUIRED):
                 question = _choose(update, key)

@@ -14,6 +14,9 @@ from raincheck.errors import ConfigurationError
 
 MOST_NAMED = 5
 
+OUR_LENGTH = 44
+"""Of a whole id: as much as stays in one line."""
+
 
 class Ledger(TaskBook):
     """A book that knows what it was told to keep, also if nobody waits for that any longer."""
@@ -66,11 +69,11 @@ async def show_book(book: TaskBook, *, as_json: bool) -> Ending:
         console.print("no calls are under way", highlight=False)
         return Ending.DONE
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("task", no_wrap=True)
+    ids = _told_apart([slip.task_id for slip in slips])
+    table.add_column("task", no_wrap=max(map(len, ids)) <= OUR_LENGTH, overflow="fold")
     table.add_column("tool", no_wrap=True)
     table.add_column("since", no_wrap=True)
     table.add_column("server", overflow="fold")
-    ids = _told_apart([slip.task_id for slip in slips])
     for name, slip in zip(ids, slips, strict=True):
         table.add_row(name, printable(slip.tool), printable(slip.taken_at), printable(slip.server))
     console.print(table)

@@ -56,7 +56,10 @@ def call(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Call a tool, and wait for its result: however long it takes, and through what it asks."""
+    """Call a tool, and wait for its result.
+
+    However long it takes, and through what it asks.
+    """
     # The SDK takes most of a second to import. Other commands do without it.
     from raincheck.cli.calling import call_tool, show_tools
 

@@ -7,25 +7,26 @@ from mcp.shared.exceptions import MCPError
 from rich.console import Console
 
 from raincheck.cli.arguments import check_arguments, read_arguments, read_files
+from raincheck.cli.book import Ledger
 from raincheck.cli.book_option import book_path
 from raincheck.cli.conformance import read_headers
 from raincheck.cli.endings import Ending, Unusable
 from raincheck.cli.following import Vigil
 from raincheck.cli.listing import find_tool, list_tools, print_tools
 from raincheck.cli.live import Bar, Lines, Shown
+from raincheck.cli.plain import printable
 from raincheck.cli.questions import Asker
 from raincheck.cli.reaching import quiet, reach, said_by
 from raincheck.cli.results import print_result
 from raincheck.cli.staying import Manner
 from raincheck.cli.targets import Target, read_target
-from raincheck.cli.plain import printable
 from raincheck.cli.terminal import Terminal
 from raincheck.cli.wishes import Wishes
 from raincheck.client import Handle, Progress, TaskBook
 
 
-def make_target(server: str, wishes: Wishes) -> Target:
-    """The server that is meant.
+def make_target(server: str, wishes: Wishes, *, is_kept: bool = False) -> Target:
+    """The server that is meant, by whoever calls it or by a book.
 
     Raises:
         Unusable: it can't be one.
@@ -36,7 +37,7 @@ def make_target(server: str, wishes: Wishes) -> Target:
         headers = read_headers(wishes.headers or [])
     except ValueError as error:
         raise Unusable(str(error)) from error
-    return read_target(server, headers, is_heard=wishes.is_verbose)
+    return read_target(server, headers, is_heard=wishes.is_verbose, is_kept=is_kept)
 
 
 def make_manner(target: Target, book: TaskBook, wishes: Wishes) -> Manner:
@@ -92,7 +93,9 @@ async def call_tool(
 ) -> Ending:
     """Call a tool, and wait for the result unless it is to be left alone."""
     given = read_files(words)
-    target, book = make_target(server, wishes), TaskBook(book_path(wishes.named_book))
+    target, book = make_target(server, wishes), Ledger(book_path(wishes.named_book))
+    # A book that can't be used is better known before there is a task.
+    await book.slips()
     manner, scene = make_manner(target, book, wishes), Scene(name, wishes.timeout)
     with scene.set():
         guard = scene.vigil.until_there
@@ -105,13 +108,13 @@ async def call_tool(
             scene.vigil.begin()
             scene.shown.begin(name, None)
             beginning = client.call(name, arguments, key=key, progressed=scene.progressed)
-            handle = await manner.begun(scene.vigil.until_begun(beginning), name, scene)
+            handle = await manner.begun(scene.vigil.until_begun(beginning), name, scene, book)
             if handle.slip is None:
                 scene.close()
                 return print_result(await handle.result(), as_json=wishes.as_json)
             if detaches:
                 scene.close()
-                manner.go_on(handle)
+                manner.go_on(handle.slip)
                 return Ending.DONE
             return await scene.stay(handle, manner)
 

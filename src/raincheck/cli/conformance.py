@@ -4,12 +4,13 @@ import asyncio
 import fnmatch
 import json
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from raincheck.cli.endings import refuse
 from raincheck.cli.findings import print_findings
 from raincheck.testing.g1.caller import Pace
 from raincheck.testing.g1.check import Check
@@ -120,10 +121,3 @@ def choose(globs: list[str] | None) -> list[Check]:
     if not chosen:
         raise ValueError(f"no check has an id like {', '.join(map(repr, globs or []))}")
     return chosen
-
-
-def refuse(why: str, *, as_json: bool) -> NoReturn:
-    if as_json:
-        typer.echo(json.dumps({"suite": "g1", "error": why}, indent=2))
-    typer.echo(f"raincheck: {why}", err=True)
-    raise typer.Exit(UNUSABLE)

@@ -43,9 +43,9 @@ def tell(words: str) -> None:
     typer.echo(f"raincheck: {harmless(words)}", err=True)
 
 
-def refuse(why: str, *, as_json: bool, ending: Ending = Ending.COULD_NOT_RUN) -> NoReturn:
-    """End, and say why: this is how every command does that."""
+def refuse(why: str, *, as_json: bool, ending: int = Ending.COULD_NOT_RUN) -> NoReturn:
+    """End, and say why. Every command does it here, so that programs find it in one shape: a line of JSON."""
     if as_json:
-        typer.echo(json_of({"error": why}))
+        typer.echo(json_of({"error": why}, indent=None))
     tell(why)
     raise typer.Exit(ending)

@@ -11,6 +11,7 @@ from raincheck.cli.wishes import (
     ConnectOption,
     HeaderOption,
     JsonOption,
+    ServerOption,
     TimeoutOption,
     VerboseOption,
     Wishes,
@@ -19,7 +20,8 @@ from raincheck.cli.wishes import (
 
 IDS = """
 The id is that of a call which `raincheck call` left under way; its beginning is enough. A server that is a command is
-started again, where it was started then, with the environment as it is now. A header is not kept: give it again.
+started again, where it was started then, with the environment as it is now. A header is not kept, nor a
+password or a token in a URL: give them again, by --header and --server.
 """
 
 # What follows a line with a backspace alone is printed as it stands.
@@ -74,13 +76,14 @@ def wait(
     forget: Annotated[
         bool, typer.Option("--forget", help="Strike it off the book, and leave the task as it is.")
     ] = False,
+    server: ServerOption = None,
     header: HeaderOption = None,
     book: BookOption = None,
     connect_timeout: ConnectOption = PATIENCE,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Wait for the result of a call that is under way, or list those calls."""
+    """Wait for a call that is under way, or list them."""
     from raincheck.cli.book import show_book
     from raincheck.cli.holding import forget_task, wait_for
     from raincheck.client import TaskBook
@@ -94,28 +97,46 @@ def wait(
     if forget:
         run(forget_task(TaskBook(path), task_id, as_json=as_json), as_json=as_json)
     wishes = Wishes(
-        headers=header, named_book=book, within=connect_timeout, is_verbose=verbose, as_json=as_json, timeout=timeout
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        timeout=timeout,
+        server=server,
     )
     run(wait_for(task_id, wishes), as_json=as_json)
 
 
 def get(
     task_id: IdArgument,
+    server: ServerOption = None,
     header: HeaderOption = None,
     book: BookOption = None,
     connect_timeout: ConnectOption = PATIENCE,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a call that is under way is now, and its result if it has ended. It stays in the book."""
+    """Show how a call is now, or its result.
+
+    It stays in the book, also if it has ended.
+    """
     from raincheck.cli.holding import look_at
 
-    wishes = Wishes(headers=header, named_book=book, within=connect_timeout, is_verbose=verbose, as_json=as_json)
+    wishes = Wishes(
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        server=server,
+    )
     run(look_at(task_id, wishes), as_json=as_json)
 
 
 def cancel(
     task_id: IdArgument,
+    server: ServerOption = None,
     header: HeaderOption = None,
     book: BookOption = None,
     connect_timeout: ConnectOption = PATIENCE,
@@ -125,7 +146,14 @@ def cancel(
     """Stop a call that is under way."""
     from raincheck.cli.holding import cancel_task
 
-    wishes = Wishes(headers=header, named_book=book, within=connect_timeout, is_verbose=verbose, as_json=as_json)
+    wishes = Wishes(
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        server=server,
+    )
     run(cancel_task(task_id, wishes), as_json=as_json)
 
 
@@ -137,6 +165,7 @@ def answer(
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Which question, if there are several.")
     ] = None,
+    server: ServerOption = None,
     header: HeaderOption = None,
     book: BookOption = None,
     connect_timeout: ConnectOption = PATIENCE,
@@ -149,5 +178,12 @@ def answer(
     if decline + dismiss + bool(values) > 1:
         refuse("one of --decline, --dismiss and an answer", as_json=as_json)
     action = "decline" if decline else "cancel" if dismiss else "accept"
-    wishes = Wishes(headers=header, named_book=book, within=connect_timeout, is_verbose=verbose, as_json=as_json)
+    wishes = Wishes(
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        server=server,
+    )
     run(answer_task(task_id, values or [], action, key, wishes), as_json=as_json)

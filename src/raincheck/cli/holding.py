@@ -1,6 +1,5 @@
 """Going on with a call that another command left under way."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -11,11 +10,11 @@ from mcp.shared.exceptions import MCPError
 from raincheck.cli.book import find_slip
 from raincheck.cli.book_option import book_path
 from raincheck.cli.calling import Scene, make_manner, make_target
-from raincheck.cli.endings import Ending, tell
+from raincheck.cli.endings import Ending, Unusable, tell
 from raincheck.cli.live import words
+from raincheck.cli.plain import json_of, printable, told_id
 from raincheck.cli.reaching import Guard, explain_lost, reach
 from raincheck.cli.staying import Manner
-from raincheck.cli.plain import printable, told_id
 from raincheck.cli.wishes import Wishes
 from raincheck.client import Handle, ServerUnreachable, TaskBook, Update
 from raincheck.core.lifecycle import Status
@@ -33,7 +32,9 @@ async def taken_up(
     """
     book = TaskBook(book_path(wishes.named_book))
     slip = await find_slip(book, given)
-    target = make_target(slip.server, wishes)
+    target = make_target(wishes.server or slip.server, wishes, is_kept=wishes.server is None)
+    if target.name != slip.server:
+        raise Unusable(f"task {told_id(slip.task_id)} is known to {slip.server}, and not to {target.shown}")
     manner = make_manner(target, book, wishes)
     kept = None if keeps else book
     async with reach(target, book=kept, asked=asked, within=wishes.within, guard=guard) as client:
@@ -43,9 +44,9 @@ async def taken_up(
         except TaskNotFound:
             manner.not_found(handle)
         except MCPError as error:
-            manner.fail(slip.tool, error)
+            manner.fail(slip.tool, error, slip)
         except ServerUnreachable as error:
-            manner.go_on(handle, f"{explain_lost(target, error)}\nIts task may well go on. ")
+            manner.go_on(slip, f"{explain_lost(target, error)}\nIts task may well go on. ")
             raise typer.Exit(Ending.GOES_ON) from error
 
 
@@ -85,7 +86,7 @@ async def forget_task(book: TaskBook, given: str, *, as_json: bool) -> Ending:
     slip = await find_slip(book, given)
     await book.remove(slip)
     if as_json:
-        typer.echo(json.dumps({"task_id": slip.task_id, "forgotten": True}, indent=2))
+        typer.echo(json_of({"task_id": slip.task_id, "forgotten": True}))
     tell(f"task {told_id(slip.task_id)} of {printable(slip.server)} is struck off the book; it was not stopped")
     return Ending.DONE
 

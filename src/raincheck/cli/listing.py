@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from raincheck.cli.endings import Unusable
-from raincheck.cli.schemas import as_object, in_words
 from raincheck.cli.plain import json_of, printable
+from raincheck.cli.schemas import as_object, in_words
 from raincheck.cli.telling import make_console
 from raincheck.wire.spoken import clipped
 

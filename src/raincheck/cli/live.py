@@ -11,9 +11,12 @@ from raincheck.cli.endings import tell
 from raincheck.cli.plain import printable, told_id
 from raincheck.client.updates import Progress as Amount
 from raincheck.client.updates import Update
+from raincheck.core.lifecycle import Status
 from raincheck.wire.spoken import clipped
 
 LONGEST_MESSAGE = 60
+
+ENDS = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
 class Shown(Protocol):
@@ -103,7 +106,9 @@ class Lines:
             tell(f"{self._tool} is task {printable(task_id)}")
 
     def show(self, amount: Amount | None, message: str | None, status: str) -> None:
-        said = [status.replace("_", " "), *([] if amount is None else [words(amount)]), *([message] if message else [])]
+        # How far it was when it ended looks as if it had stopped short.
+        far = [] if amount is None or status in ENDS else [words(amount)]
+        said = [status.replace("_", " "), *far, *([message] if message else [])]
         line = printable(clipped(", ".join(dict.fromkeys(said))))
         if line != self._last:
             tell(f"{self._tool}: {line}")

@@ -1,7 +1,6 @@
 """What a task asks while nobody is there to answer: told together with how to answer it."""
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,8 +8,8 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams
 
 from raincheck.cli.arguments import explain
 from raincheck.cli.endings import tell
-from raincheck.cli.schemas import Schema, as_object
 from raincheck.cli.plain import printable
+from raincheck.cli.schemas import Schema, as_object
 from raincheck.client import Question
 
 SAMPLING = "sampling/createMessage"
@@ -69,14 +68,14 @@ class Asked:
         return [explain(str(name), self.schema) for name in as_object(self.schema.get("properties"))]
 
 
-def tell_questions(tool: str, questions: Sequence[Asked], answer: str) -> None:
-    """Say what is asked, and what to type. `answer` is the command, as far as it is known."""
+def tell_questions(tool: str, questions: Sequence[Asked], answer: Callable[..., str]) -> None:
+    """Say what is asked, and what to type. `answer` makes the command, with options."""
     for asked in questions:
         tell(f"{printable(tool)} asks: {printable(asked.message)}")
         if asked.url is not None:
             tell(f"  open {printable(asked.url)}")
         for field in asked.fields():
             tell(f"  {printable(field)}")
-        key = f" --key {shlex.quote(asked.key)}" if len(questions) > 1 and asked.key is not None else ""
+        key = ["--key", asked.key] if len(questions) > 1 and asked.key is not None else []
         values = " name=value …" if asked.fields() else ""
-        tell(f"answer with: {answer}{key}{values} (or --decline)")
+        tell(f"answer with: {answer(*key)}{values} (or --decline)")

@@ -1,5 +1,8 @@
 """The program, put together from its groups of commands."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from raincheck.cli import call, conformance, doctor, held, serve, stats, task_commands, tools
@@ -22,11 +25,22 @@ program.command(epilog=held.ANSWER)(held.answer)
 program.command(epilog=serve.EPILOG)(serve.serve)
 program.command(epilog=tools.EPILOG)(tools.tools)
 program.add_typer(task_commands.commands, name="tasks")
-program.command(epilog=demo.EPILOG)(demo.demo)
+program.command(epilog=demo.EPILOG, short_help="See it work: three callers, and a server that dies.")(demo.demo)
 program.command(epilog=doctor.EPILOG)(doctor.doctor)
 program.command(epilog=stats.EPILOG)(stats.stats)
 
 
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"raincheck {version('raincheck')}")
+        raise typer.Exit
+
+
 @program.callback()
-def raincheck() -> None:
+def raincheck(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Say which version this is, and exit.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
     """Durable, long-running MCP tasks: a slip now, the result later."""

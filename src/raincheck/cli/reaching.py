@@ -8,11 +8,14 @@ from importlib.metadata import version
 from typing import Any
 
 from mcp.client.session import ElicitationFnT
+from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation
 
 from raincheck.cli.endings import Unusable
-from raincheck.cli.targets import NO_SERVER, Target
-from raincheck.client import BadAnswer, CallLost, ServerUnreachable, TaskBook, TaskClient
+from raincheck.cli.plain import typed
+from raincheck.cli.targets import Target
+from raincheck.cli.url_target import NO_SERVER
+from raincheck.client import BadAnswer, CallLost, ServerUnreachable, Slip, TaskBook, TaskClient
 from raincheck.wire.spoken import in_words
 
 NOISY = ("mcp", "httpx2", "httpcore2", "raincheck")
@@ -80,10 +83,24 @@ def explain_broken(target: Target, error: CallLost) -> str:
 def explain_lost(target: Target, error: ServerUnreachable | BadAnswer) -> str:
     """Why a server can't be talked to, and what to do."""
     # Of what a library says, the first line is for people.
-    before, mark, reason = str(error).replace(target.name, target.shown).partition("can't be reached: ")
+    before, mark, reason = target.cleaned(str(error)).replace(target.name, target.shown).partition("can't be reached: ")
     words = f"{before}{mark}{reason.partition(chr(10))[0]}"
     hint = target.hint() or next((hint for part, hint in HINTS.items() if part in words), None)
     return f"{words}{'' if hint is None else f'; {hint}'}{said_by(target)}"
+
+
+def is_raised(error: MCPError) -> bool:
+    """Whether a server of raincheck tells that a tool raised something, which it keeps for its operator."""
+    data = error.error.data
+    return isinstance(data, dict) and "errorId" in data
+
+
+def explain_raised(slip: Slip | None) -> str:
+    """Where somebody whose server it is sees what the tool raised."""
+    if slip is None:
+        return "\n--verbose shows what it raised"
+    show = f"{typed('tasks show', slip.task_id)} --store …, with the store that the server uses, shows what it raised"
+    return f"\n{show}; so does --verbose, while it runs"
 
 
 def said_by(target: Target) -> str:

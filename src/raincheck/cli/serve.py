@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli import COULD_NOT_RUN
+from raincheck.cli.endings import refuse, tell
 from raincheck.errors import ConfigurationError, RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.
@@ -56,8 +56,8 @@ def serve(
             raise ConfigurationError("on stdio, stdout is for messages alone: --json is for --http and --unix")
         _serve(target, http, unix, store, works=False if no_work else None, as_json=as_json)
     except RaincheckError as error:
-        typer.echo(f"raincheck: {error}", err=True)
-        raise typer.Exit(COULD_NOT_RUN) from error
+        # On stdio, stdout is not for that.
+        refuse(str(error), as_json=as_json and not (http is None and unix is None))
 
 
 def _serve(
@@ -78,7 +78,7 @@ def _serve(
     tasks.configure(store=store, works=works)
 
     def listens(where: str) -> None:
-        typer.echo(f"raincheck: {tasks.server.name!r} is served at {where}", err=True)
+        tell(f"{tasks.server.name!r} is served at {where}")
         if as_json:
             typer.echo(json.dumps({"name": tasks.server.name, "at": where}))
 
@@ -88,10 +88,9 @@ def _serve(
         serving = serve_unix(tasks, unix, listens)
     else:
         if sys.stdin.isatty():
-            typer.echo(
-                f"raincheck: {tasks.server.name!r} is served on stdio, which is for a host that starts this command. "
-                f"For a URL: --http 127.0.0.1:8000",
-                err=True,
+            tell(
+                f"{tasks.server.name!r} is served on stdio, which is for a host that starts this command. For a URL: "
+                f"--http 127.0.0.1:8000"
             )
         serving = serve_stdio(tasks)
     with unwrapped():

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +19,9 @@ CLIPPED = 300
 """Characters of a payload, where not all of it is asked for."""
 
 SHORT = 24
+
+LAST_LINES = 3
+"""Of what a tool raised, where not all of it is asked for: where that was, what stands there, and the error."""
 
 HISTORY_SHOWN = 40
 """Entries of a history, where not all of it is asked for: the first, and the latest."""
@@ -110,8 +113,25 @@ def _history(entries: list[dict[str, Any]], *, is_full: bool) -> Iterator[list[T
 def _who(entry: dict[str, Any], *, is_full: bool) -> Iterator[Text]:
     yield Text(printable(entry["actor"]))
     note = Text(printable(entry["note"] or ""))
+    detail = _raised(entry, is_full=is_full)
+    if detail is not None:
+        yield note.append("\n" if note else "").append_text(detail)
+        return
     detail = _payload(entry, "detail", is_full=is_full)
     yield note if detail is None else note.append(" " if note else "").append_text(detail)
+
+
+def _raised(entry: dict[str, Any], *, is_full: bool) -> Text | None:
+    """What a tool raised, line by line. The end tells most: which line of it that was, and the error."""
+    detail = entry["detail"]
+    if not isinstance(detail, dict) or not isinstance(cast("dict[str, Any]", detail).get("traceback"), str):
+        return None
+    lines = [line for line in cast("dict[str, str]", detail)["traceback"].splitlines() if line.strip()]
+    if is_full:
+        return Text("\n".join(map(_kept_line, lines)))
+    shown = [line for line in lines if set(line) - set(" ^~")][-LAST_LINES:]
+    cut = ["(--full shows all of it)"] if len(shown) < len(lines) else []
+    return Text("\n".join([*(_kept_line(line[:CLIPPED]) for line in shown), *cut]))
 
 
 def _payload(holder: dict[str, Any], name: str, *, is_full: bool) -> Text | None:

@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli.measuring import HOURS, Stats, ToolStats, measure
+from raincheck.cli.plain import printable
 from raincheck.cli.plots import bar, levels_for, sparkline
 from raincheck.cli.selecting import Filters, NamespaceOption, ToolOption
 from raincheck.cli.store_option import JsonOption, StoreOption, open_existing, run
 from raincheck.cli.task_facts import said_moment
 from raincheck.cli.task_list import ROOMY
-from raincheck.cli.plain import printable
 from raincheck.cli.telling import make_console
 from raincheck.clock import Clock
 from raincheck.wire.spoken import in_words

@@ -10,6 +10,7 @@ import typer
 
 from raincheck.address import MemoryAddress, SqliteAddress
 from raincheck.cli import COULD_NOT_RUN
+from raincheck.cli.endings import refuse
 from raincheck.clock import Clock, SystemClock
 from raincheck.errors import ConfigurationError, RaincheckError, TaskError
 from raincheck.opening import VARIABLE, find_address, make_store
@@ -46,9 +47,9 @@ def run(ctx: typer.Context, work: Callable[[Clock], Awaitable[bool]]) -> NoRetur
     try:
         is_done = asyncio.run(main())
     except RaincheckError as error:
-        typer.echo(f"raincheck: {error}", err=True)
         # What is wrong with a task that was named is no reason why the command can't be run.
-        raise typer.Exit(NOT_DONE if isinstance(error, TaskError) else COULD_NOT_RUN) from error
+        ending = NOT_DONE if isinstance(error, TaskError) else COULD_NOT_RUN
+        refuse(str(error), as_json=bool(ctx.params.get("as_json")), ending=ending)
     raise typer.Exit(0 if is_done else NOT_DONE)
 
 

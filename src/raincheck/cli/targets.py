@@ -6,37 +6,19 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol, TextIO, cast
 
-import httpx2
 from mcp.client import Transport
-from mcp.client._transport import TransportStreams
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
 
 from raincheck.cli.endings import Unusable
 from raincheck.cli.plain import printable
 from raincheck.cli.unix_transport import unix_client
+from raincheck.cli.url_target import UrlTarget
 
 UNIX = "unix:"
-
-HTTP_TIMEOUT = httpx2.Timeout(30, read=300)
-"""Seconds, as the SDK's own client has them: a stream may be silent for long."""
-
-HTTP_OWN_FAULT = 500
-
-NO_SERVER = "there is no MCP server at this address, which usually ends in /mcp"
-
-STATUSES = {
-    401: "it wants to know who you are: give --header 'Authorization: Bearer …'",
-    403: "it does not let you in: give another --header 'Authorization: …'",
-    404: NO_SERVER,
-    405: NO_SERVER,
-}
-"""What to do about what an HTTP server answers."""
 
 LAST_LINES = 8
 """Of what a server said before it ended."""
@@ -58,8 +40,15 @@ class Target(Protocol):
     ends_with_us: bool
     """Whether it is a process that we start, and that ends when we do."""
 
+    has_secret: bool
+    """Whether its name is not all that it takes to reach it, since the address has a secret in it."""
+
     def connect(self) -> Transport:
         """A new connection."""
+        ...
+
+    def cleaned(self, text: str) -> str:
+        """What others say of it, without what is secret in its address."""
         ...
 
     def last_words(self) -> str:
@@ -71,46 +60,11 @@ class Target(Protocol):
         ...
 
 
-class UrlTarget:
-    """Streamable HTTP."""
-
-    ends_with_us = False
-
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        self.name = self.shown = url
-        self._headers = dict(headers)
-        self._status = 0
-
-    def connect(self) -> Transport:
-        return self._connected()
-
-    @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[TransportStreams]:
-        async with (
-            httpx2.AsyncClient(
-                headers=self._headers, timeout=HTTP_TIMEOUT, event_hooks={"response": [self._note]}
-            ) as http,
-            streamable_http_client(self.name, http_client=http) as streams,
-        ):
-            yield streams
-
-    async def _note(self, response: httpx2.Response) -> None:
-        # The SDK tells that there was an error, and not which.
-        self._status = response.status_code
-
-    def last_words(self) -> str:
-        return ""
-
-    def hint(self) -> str | None:
-        if self._status >= HTTP_OWN_FAULT:
-            return f"it has an error of its own (HTTP {self._status}): see what it logs"
-        return STATUSES.get(self._status)
-
-
 class UnixTarget:
     """A server on a Unix socket."""
 
     ends_with_us = False
+    has_secret = False
 
     def __init__(self, path: Path) -> None:
         self.shown = f"{UNIX}{path}"
@@ -125,11 +79,15 @@ class UnixTarget:
     def hint(self) -> str | None:
         return None
 
+    def cleaned(self, text: str) -> str:
+        return text
+
 
 class CommandTarget:
     """A process that speaks on stdio. It gets the whole environment, as if it were started in the shell."""
 
     ends_with_us = True
+    has_secret = False
 
     def __init__(self, words: list[str], folder: Path, *, is_heard: bool) -> None:
         self.shown = shlex.join(words)
@@ -157,15 +115,23 @@ class CommandTarget:
     def hint(self) -> str | None:
         return None
 
+    def cleaned(self, text: str) -> str:
+        return text
 
-def read_target(text: str, headers: Mapping[str, str], *, is_heard: bool = False) -> Target:
+
+def read_target(text: str, headers: Mapping[str, str], *, is_heard: bool = False, is_kept: bool = False) -> Target:
     """The server that is meant. What a command says on stderr is kept for when it fails, or heard at once.
+
+    If its name was kept, it is without what is secret.
 
     Raises:
         Unusable: it can't be one; it says what to write.
     """
     if text.startswith(("http://", "https://")):
-        return UrlTarget(text, headers)
+        try:
+            return UrlTarget(text, headers, is_kept=is_kept)
+        except ValueError as error:
+            raise Unusable(f"that is no URL ({error}): mend it") from error
     if headers:
         raise Unusable("headers are for servers with a URL: one that is a command is told by its environment")
     if text.startswith(UNIX):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from raincheck.cli.endings import tell
 from raincheck.cli.finding_tasks import NoSuchTask, find_task
 from raincheck.cli.selecting import Filters, NamespaceOption, OwnerOption, StatusOption, ToolOption, select
 from raincheck.cli.store_option import JsonOption, StoreOption, open_existing, run
@@ -70,7 +71,7 @@ async def _named(store: Store, ids: list[str], missing: list[str], now: datetime
             yield await find_task(store, given, now=now)
         except NoSuchTask as error:
             missing.append(given)
-            typer.echo(f"raincheck: {error}", err=True)
+            tell(str(error))
 
 
 async def _print(store: Store, tasks: AsyncGenerator[Task], now: datetime) -> None:

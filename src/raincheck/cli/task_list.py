@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli import telling
-from raincheck.cli.plain import printable, told_id
 from raincheck.cli.findings import WIDE
+from raincheck.cli.plain import printable, told_id
 from raincheck.cli.selecting import Filters, NamespaceOption, OwnerOption, StatusOption, ToolOption, select
 from raincheck.cli.store_option import JsonOption, StoreOption, open_existing, run
 from raincheck.cli.task_facts import facts_of

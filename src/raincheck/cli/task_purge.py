@@ -1,6 +1,7 @@
 """`raincheck tasks purge`: forget tasks that have ended, before they expire."""
 
 import json
+import signal
 import sys
 from collections import Counter
 from collections.abc import Generator
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from raincheck.cli import INTERRUPTED
 from raincheck.cli.selecting import (
     EndedWord,
     Filters,
@@ -115,7 +117,14 @@ def _bar(total: int, *, is_shown: bool) -> Generator[Progress]:
 def _agrees(found: list[Task], *, can_ask: bool) -> bool:
     if not can_ask:
         raise ConfigurationError(f"{_count(len(found))} would be deleted, and nobody can be asked: add --yes to do it")
-    return typer.confirm(f"delete {_count(len(found))} ({_by_status(found)})?", err=True)
+    # An event loop keeps Ctrl-C for its next turn, which would come with the answer, and after it.
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm(f"delete {_count(len(found))} ({_by_status(found)})?", err=True)
+    except typer.Abort:
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, kept)
 
 
 def _tell(found: list[Task], deleted: list[TaskId], older_than: str, *, dry_run: bool, as_json: bool) -> None:

@@ -12,9 +12,9 @@ from datetime import datetime
 import typer
 
 from raincheck.cli.finding_tasks import EVERYTHING
+from raincheck.cli.plain import ID_SHOWN, printable
 from raincheck.cli.store_option import ACTOR, JsonOption, StoreOption
 from raincheck.cli.task_steer import Done, IdsArgument, NotDone, ReasonOption, act_on_each
-from raincheck.cli.plain import printable, told_id
 from raincheck.clock import new_task_id
 from raincheck.core.change import Creation
 from raincheck.core.content import Journal
@@ -96,5 +96,6 @@ def same_again(journal: Journal, reason: str | None, now: datetime) -> Creation:
     )
     # Who made the old one was bounded by limits of their own, which are not known here.
     creation = create(new, now, Limits(arguments=len(journal.arguments), caller=len(journal.caller or b"")))
-    note = f"again what {told_id(old.id)} was" + (f": {reason}" if reason else "")
+    # Not more: who has the whole id of an anonymous task has the right to it.
+    note = f"again what {printable(old.id[:ID_SHOWN])} was" + (f": {reason}" if reason else "")
     return replace(creation, entry=replace(creation.entry, note=clip(note)))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli import COULD_NOT_RUN
+from raincheck.cli.endings import refuse, tell
 from raincheck.errors import RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.
@@ -31,7 +31,10 @@ def tools(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Say what the calls of each tool become now, and why: a result that is waited for, or a task."""
+    """Say what the calls of each tool become, and why.
+
+    A result that is waited for, or a task: as it is now.
+    """
     # The SDK takes most of a second to import. Other commands do without it.
     from raincheck.cli.explained import print_explanation
     from raincheck.cli.loading import load_tasks, stdout_aside
@@ -40,10 +43,9 @@ def tools(
         with stdout_aside():
             explanation = asyncio.run(load_tasks(target).explain(store))
     except RaincheckError as error:
-        typer.echo(f"raincheck: {error}", err=True)
-        raise typer.Exit(COULD_NOT_RUN) from error
+        refuse(str(error), as_json=as_json)
     for warning in explanation.warnings:
-        typer.echo(f"raincheck: {warning}", err=True)
+        tell(warning)
     if as_json:
         if not any(tool.measured for tool in explanation.tools):
             typer.echo(explanation.source, err=True)

@@ -26,6 +26,10 @@ ConnectOption = Annotated[
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Show what a server that is a command says on stderr, as it says it.")
 ]
+ServerOption = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="The server's URL again, where it has a password or a token in it."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -40,6 +44,8 @@ class Wishes:
     is_verbose: bool
     as_json: bool
     timeout: float | None = None
+    server: str | None = None
+    """The address of a call that is under way, where the book does not have all of it."""
 
 
 def run(work: Coroutine[Any, Any, Ending], *, as_json: bool) -> NoReturn:
