@@ -1,6 +1,7 @@
 """Commands that can't do what they are told: programs find it in one shape, whichever command it was."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,8 @@ def test_what_a_tool_raised_is_said_to_be_found_where_it_is(folder: Path) -> Non
         "async def broken() -> str:\n"
         "    raise ValueError('the camera is on fire')\n"
     )
-    done = run("call", "raincheck serve mine.py", "broken")
+    program = Path(sys.executable).with_name("raincheck")
+    done = run("call", f"{program} serve mine.py", "broken")
     assert done.returncode == 1
     (task,) = json.loads(run("tasks", "ls", "--store", "tasks.db", "--json").stdout)
     assert f"\nraincheck tasks show {task['id'][:20]} --store …, with the store that the server uses" in done.stderr
