@@ -39,6 +39,37 @@ async def open_store(name: str | os.PathLike[str] | None = None) -> AsyncGenerat
         await store.close()
 
 
+@asynccontextmanager
+async def open_twin(name: str | os.PathLike[str] | None = None) -> AsyncGenerator[Store]:
+    """Open the store of this name for one who only looks, or steers.
+
+    A twin leaves a file of an older version alone, which a server of that version may be using.
+
+    Raises:
+        ConfigurationError, StoreError: it can't be opened.
+    """
+    store = (await asyncio.to_thread(make_store, name)).twin()
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file of a store.
+
+    Raises:
+        ConfigurationError: it is a folder, or can't be looked at.
+    """
+    try:
+        if path.is_dir():
+            raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
+        return path.exists()
+    except OSError as error:
+        raise ConfigurationError(f"{path} can't be looked at ({error.strerror}): name another store") from error
+
+
 def check_store_name(name: str | os.PathLike[str] | None) -> None:
     """Refuse what can't be the name of a store, without looking for it.
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from client_server import Server
-from client_wires import hidden, in_memory, over_http, plain
+from client_wires import hidden, in_memory, plain
+from http_serving import served
 from mcp.client import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
@@ -68,7 +69,7 @@ async def calling(server: Server, tier: str = "2026", way: str = "memory", **mor
             yield client
         return
     async with (
-        over_http(server.mcp.streamable_http_app()) as url,
+        served(server.mcp.streamable_http_app()) as url,
         TaskClient(**options_of(tier, server.mcp, url), **more) as client,
     ):
         yield client

@@ -2,20 +2,17 @@
 
 import asyncio
 import math
-import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-import uvicorn
 from mcp.client import Transport
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
-from starlette.types import ASGIApp
 
 from raincheck.testing import FakeClock
 
@@ -105,39 +102,6 @@ async def in_memory(server: MCPServer[Any]) -> AsyncGenerator[Any]:
         finally:
             await ours[1].aclose()
             await serving
-
-
-class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-        self.is_to_stop = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        # The original looks ten times a second whether it is to stop.
-        await self.is_to_stop.wait()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_up.set()
-
-
-@asynccontextmanager
-async def over_http(app: ASGIApp) -> AsyncGenerator[str]:
-    """The URL of an application, served on a free port in this event loop."""
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.bind(("127.0.0.1", 0))
-    server = _Uvicorn(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on"))
-    serving = asyncio.create_task(server.serve(sockets=[bound]))
-    up = asyncio.create_task(server.is_up.wait())
-    await asyncio.wait([up, serving], return_when=asyncio.FIRST_COMPLETED)
-    assert server.is_up.is_set(), "the server did not start"
-    try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
-    finally:
-        server.is_to_stop.set()
-        await serving
 
 
 class SkippingClock(FakeClock):

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from client_calls import begin, text_of
 from client_server import Server
-from client_wires import over_http
+from http_serving import served
 from mcp.client.streamable_http import streamable_http_client
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -87,7 +87,7 @@ async def between(server: Server, mode: str, **options: Any) -> AsyncGenerator[t
         ):
             yield streams
 
-    async with over_http(proxy) as url, TaskClient(connect, mode=mode, **options) as client:
+    async with served(proxy) as url, TaskClient(connect, mode=mode, **options) as client:
         yield client, proxy
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import httpx2
-import uvicorn
+from http_serving import served
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.memory import create_client_server_memory_streams
@@ -137,38 +136,11 @@ async def in_memory(server: MCPServer[Any] | Server[Any]) -> AsyncGenerator[Memo
             await serving
 
 
-class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-        self.is_to_stop = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        # The original looks ten times a second whether it is to stop.
-        await self.is_to_stop.wait()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_up.set()
-
-
 @asynccontextmanager
 async def over_http(app: ASGIApp, path: str = "/mcp") -> AsyncGenerator[HttpWire]:
     """Real HTTP on a free port, in this event loop."""
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.bind(("127.0.0.1", 0))
-    server = _Uvicorn(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on"))
-    serving = asyncio.create_task(server.serve(sockets=[bound]))
-    up = asyncio.create_task(server.is_up.wait())
-    await asyncio.wait([up, serving], return_when=asyncio.FIRST_COMPLETED)
-    assert server.is_up.is_set(), "the server did not start"
-    try:
-        async with httpx2.AsyncClient(timeout=30, trust_env=False) as client:
-            yield HttpWire(f"http://127.0.0.1:{bound.getsockname()[1]}{path}", client)
-    finally:
-        server.is_to_stop.set()
-        await serving
+    async with served(app, path) as url, httpx2.AsyncClient(timeout=30, trust_env=False) as client:
+        yield HttpWire(url, client)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from raincheck.cli import COULD_NOT_RUN
 from raincheck.cli.endings import refuse
 from raincheck.clock import Clock, SystemClock
 from raincheck.errors import ConfigurationError, RaincheckError, TaskError
-from raincheck.opening import VARIABLE, find_address, make_store
+from raincheck.opening import VARIABLE, find_address, is_there, open_twin
 from raincheck.stores.interface import Store
 
 NOT_DONE = 1
@@ -61,13 +61,8 @@ async def open_existing(name: str | None) -> AsyncGenerator[Store]:
         ConfigurationError, StoreError: there is none, or it can't be used. Whatever is there was left as it was.
     """
     await asyncio.to_thread(find_existing, name)
-    # A twin leaves a file of an older version alone, which a server of that version may be using.
-    store = (await asyncio.to_thread(make_store, name)).twin()
-    await store.open()
-    try:
+    async with open_twin(name) as store:
         yield store
-    finally:
-        await store.close()
 
 
 def find_existing(name: str | None) -> Path | None:
@@ -85,13 +80,8 @@ def find_existing(name: str | None) -> Path | None:
 
 
 def _existing_file(path: Path) -> Path:
-    try:
-        if path.is_dir():
-            raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
-        if not path.exists():
-            raise ConfigurationError(
-                f"there is no file {path.absolute()}: name the store that your server uses, by --store or {VARIABLE}"
-            )
-    except OSError as error:
-        raise ConfigurationError(f"{path} can't be looked at ({error.strerror}): name another store") from error
+    if not is_there(path):
+        raise ConfigurationError(
+            f"there is no file {path.absolute()}: name the store that your server uses, by --store or {VARIABLE}"
+        )
     return path

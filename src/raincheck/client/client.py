@@ -24,11 +24,10 @@ from raincheck.client.talk import Talk
 from raincheck.client.tiers import Call
 from raincheck.clock import Clock, SystemClock
 from raincheck.errors import ConfigurationError
+from raincheck.wire.results import KEY_IN_META
 
 PATIENCE = 60.0
 """Seconds for which a server may be away before a caller is told."""
-
-KEY_IN_META = "raincheck/idempotency-key"
 
 
 class TaskClient:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import TypeVar
 
 import anyio
@@ -15,16 +14,13 @@ from raincheck.client.line import Line, reason_of
 from raincheck.client.losses import Loss, loss_of
 from raincheck.client.timing import at_most
 from raincheck.clock import Clock
-from raincheck.core.retry import RetryPolicy
+from raincheck.engine.timing import pause_after
 from raincheck.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Send = Callable[[Client], Awaitable[T]]
-
-PAUSES = RetryPolicy(first=timedelta(milliseconds=200), most=timedelta(seconds=5), jitter=0.0)
-"""The waits between tries at a server that is away."""
 
 ANSWERED_WITHIN = 30.0
 """Seconds in which a server should answer a question about a task."""
@@ -91,7 +87,7 @@ class Connection:
                         raise
                     raise ServerUnreachable(self._server, str(error)) from error
                 logger.info("will ask %s again, since it did not answer: %s", self._server, error)
-            await self._clock.sleep(PAUSES.wait(tries, chance=0.0).total_seconds())
+            await self._clock.sleep(pause_after(tries))
 
     async def once(self, send: Send[T], *, within: float | None = None) -> T:
         """Ask something once.

@@ -7,7 +7,7 @@ from datetime import timedelta
 from raincheck.core.retry import RetryPolicy
 
 PAUSES = RetryPolicy(first=timedelta(milliseconds=200), most=timedelta(seconds=5), jitter=0.0)
-"""The waits between tries at a store that is away: they grow, and stay bounded however long that takes."""
+"""The waits between tries at a store or a server that is away: they grow, and stay bounded however long that takes."""
 
 
 async def first_of(*events: Awaitable[object]) -> None:
@@ -21,7 +21,7 @@ async def first_of(*events: Awaitable[object]) -> None:
 
 
 def pause_after(tries: int) -> float:
-    """How many seconds to wait after so many tries at a store that is away."""
+    """How many seconds to wait after so many tries at something that is away."""
     return PAUSES.wait(tries, chance=0.0).total_seconds()
 
 

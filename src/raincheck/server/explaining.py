@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
@@ -13,7 +12,7 @@ from mcp.server.mcpserver import MCPServer
 from raincheck.address import MemoryAddress, SqliteAddress
 from raincheck.core.durations import Sketch
 from raincheck.errors import ConfigurationError
-from raincheck.opening import find_address, make_store
+from raincheck.opening import find_address, is_there, open_twin
 from raincheck.server.choosing import Choice, Known, choose_inline, choose_plain
 from raincheck.server.policy import Mode
 from raincheck.server.running import Running
@@ -163,27 +162,13 @@ async def read_measured(store: str | os.PathLike[str] | None, namespace: str, *,
     address = find_address(store)
     if isinstance(address, MemoryAddress):
         return Measured({}, "nothing is measured: what is kept in memory ends with the process that kept it")
-    if isinstance(address, SqliteAddress) and not await asyncio.to_thread(_is_there, address.path):
+    if isinstance(address, SqliteAddress) and not await asyncio.to_thread(is_there, address.path):
         if must_exist:
             raise ConfigurationError(f"there is no file {address.path.absolute()}: name a store that a server has made")
         return Measured({}, f"nothing is measured yet: there is no file {address.path.absolute()}")
-    # A twin leaves a file of an older version alone, which a server of that version may be using.
-    twin = (await asyncio.to_thread(make_store, store)).twin()
-    await twin.open()
-    try:
+    async with open_twin(store) as twin:
         sketches = await twin.learn(namespace, {})
-    finally:
-        await twin.close()
     where = address.path.absolute() if isinstance(address, SqliteAddress) else twin
     if not sketches:
         return Measured({}, f"nothing is measured yet for {namespace!r} in {where}")
     return Measured(sketches, f"measured for {namespace!r} in {where}")
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        if path.is_dir():
-            raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
-        return path.exists()
-    except OSError as error:
-        raise ConfigurationError(f"{path} can't be looked at ({error.strerror}): name another store") from error

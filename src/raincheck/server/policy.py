@@ -12,14 +12,12 @@ from raincheck.engine.tool_checks import LONGEST_TIMEOUT, check_seconds
 from raincheck.engine.tools import ToolSettings
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.server import joining
+from raincheck.wire.results import KEY_IN_META
 
 Mode: TypeAlias = Literal["auto", "required", "forbidden"]
 
 IdempotencyKey: TypeAlias = str | Callable[[Mapping[str, Json]], str | None]
 """The name of an argument, or a function of all arguments; None where a call has no key."""
-
-KEY_IN_META = "raincheck/idempotency-key"
-"""Where a caller may name a key itself, in the `_meta` of its call."""
 
 LONGEST_KEY = 200
 

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import secrets
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-import uvicorn
 from fake_server import FakeServer
 from fake_task import Message
+from http_serving import served
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -104,39 +103,6 @@ class FakeHttp:
         await self.server.close()
 
 
-class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-        self.is_to_stop = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        # The original looks ten times a second whether it is to stop.
-        await self.is_to_stop.wait()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_up.set()
-
-
-@asynccontextmanager
-async def serving(app: Starlette) -> AsyncGenerator[str]:
-    """The URL of an application, while it is served."""
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.bind(("127.0.0.1", 0))
-    server = _Uvicorn(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="off"))
-    job = asyncio.create_task(server.serve(sockets=[bound]))
-    up = asyncio.create_task(server.is_up.wait())
-    await asyncio.wait([up, job], return_when=asyncio.FIRST_COMPLETED)
-    assert server.is_up.is_set(), "the server did not start"
-    try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
-    finally:
-        server.is_to_stop.set()
-        await job
-
-
 @asynccontextmanager
 async def over_http(server: FakeServer) -> AsyncGenerator[str]:
     """The URL of a fake server, while it is served."""
@@ -146,7 +112,7 @@ async def over_http(server: FakeServer) -> AsyncGenerator[str]:
         Route("/mcp", http.listen, methods=["GET"]),
         Route("/mcp", http.leave, methods=["DELETE"]),
     ]
-    async with serving(Starlette(routes=routes)) as url:
+    async with served(Starlette(routes=routes), lifespan="off") as url:
         try:
             yield url
         finally:

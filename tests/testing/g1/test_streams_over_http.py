@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fake_http import serving
+from http_serving import served
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -71,7 +71,7 @@ class Streams:
 @asynccontextmanager
 async def connected(server: Streams, pace: Pace = PACE) -> AsyncGenerator[Caller]:
     routes = [Route("/mcp", getattr(server, method), methods=[method.upper()]) for method in ("post", "get", "delete")]
-    async with serving(Starlette(routes=routes)) as url:
+    async with served(Starlette(routes=routes), lifespan="off") as url:
         caller = await Caller.connect(Target(url, headers={"Authorization": "Bearer ada"}), ROLES, pace)
         try:
             yield caller
