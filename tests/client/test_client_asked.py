@@ -142,3 +142,50 @@ def test_a_question_is_known_by_its_words_whatever_else_comes_with_it() -> None:
     assert key_of("elicitation/create", words) == key_of("elicitation/create", {**words, "_meta": {"a": 1}})
     assert key_of("elicitation/create", words) != key_of("elicitation/create", {**words, "message": "Really?"})
     assert key_of("elicitation/create", words) != key_of("sampling/createMessage", words)
+
+
+async def test_what_is_asked_again_before_it_was_taken_back_is_the_same_question() -> None:
+    asked, thinker = Asked(), Thinker()
+    first = await begin(asked, thinker)
+    asked.break_off()
+    second = await begin(asked, thinker)
+    first.cancel()
+    await settle()
+    thinker.knows.set()
+    assert await second == 1
+    assert (thinker.asked, thinker.left) == (1, 0)
+
+
+async def test_what_is_found_when_the_request_has_ended_is_kept_for_the_next_one_and_not_sent() -> None:
+    asked, thinker = Asked(), Thinker()
+    first = await begin(asked, thinker)
+    asked.break_off()
+    thinker.knows.set()
+    await settle()
+    assert not first.done()
+    assert await (await begin(asked, thinker)) == 1
+    # It has been sent now, so the same words are another question.
+    assert await (await begin(asked, thinker)) == 2
+    first.cancel()
+
+
+async def test_what_is_kept_for_the_next_one_does_not_outlive_its_question() -> None:
+    asked, thinker = Asked(), Thinker()
+    first = await begin(asked, thinker)
+    asked.break_off()
+    thinker.knows.set()
+    await settle()
+    asked.forget()
+    first.cancel()
+    await settle()
+    assert await (await begin(asked, thinker)) == 2
+
+
+async def test_somebody_who_thinks_about_what_was_forgotten_stops_and_nobody_else_does() -> None:
+    asked, thinker = Asked(), Thinker()
+    first = await begin(asked, thinker)
+    asked.break_off()
+    asked.forget()
+    await settle()
+    assert (thinker.left, first.done()) == (1, False)
+    first.cancel()

@@ -53,7 +53,7 @@ async def test_a_call_that_gets_no_answer_is_told_to_be_lost(version: str) -> No
 
 @BOTH
 async def test_a_call_with_a_key_that_gets_no_answer_is_made_again(version: str) -> None:
-    fake = Fake(version)
+    fake = Fake(version, tool={"_meta": {"raincheck/takes-keys": True}})
     fake.says("tools/call", Dead(), {"task": WORKING, "resultType": "task", **WORKING})
     fake.ends()
     async with fake.client(clock=SkippingClock()) as client:

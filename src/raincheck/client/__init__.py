@@ -2,10 +2,11 @@
 
 from raincheck.client.book import TaskBook
 from raincheck.client.client import TaskClient
-from raincheck.client.errors import BadAnswer, CallLost, InputNeeded, ServerUnreachable, TaskCancelled
+from raincheck.client.errors import BadAnswer, CallLost, InputNeeded, RequestRefused, ServerUnreachable, TaskCancelled
 from raincheck.client.handle import Handle
 from raincheck.client.questions import by_hand
 from raincheck.client.slips import Slip
+from raincheck.client.statuses import note_status
 from raincheck.client.updates import Progress, Question, Update
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "InputNeeded",
     "Progress",
     "Question",
+    "RequestRefused",
     "ServerUnreachable",
     "Slip",
     "TaskBook",
@@ -22,4 +24,5 @@ __all__ = [
     "TaskClient",
     "Update",
     "by_hand",
+    "note_status",
 ]

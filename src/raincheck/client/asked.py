@@ -35,7 +35,9 @@ class Asked:
         """The keys of those that were asked by hand, and not answered since."""
         self._answers: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._jobs: dict[Place, asyncio.Task[Any]] = {}
-        self._busy: set[Place] = set()
+        self._busy: dict[Place, object] = {}
+        """Where the server waits for an answer, with a mark of who is to give it."""
+        self._broken_off: set[Place] = set()
         self._is_wanted = True
 
     async def ask(self, key: str, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
@@ -44,17 +46,32 @@ class Asked:
         It can't have been answered then, so whoever asks the same next means this one. An answer that was sent is
         not kept: the same words may be asked again, and mean something else by then.
         """
-        place = next((key, number) for number in count() if (key, number) not in self._busy)
+        taken = self._busy.keys() - self._broken_off
+        place = next((key, number) for number in count() if (key, number) not in taken)
+        self._broken_off.discard(place)
         job: asyncio.Task[AnswerT] = self._jobs.get(place) or asyncio.create_task(ask())
         self._jobs[place] = job
-        self._busy.add(place)
+        mark = self._busy[place] = object()
         try:
             await asyncio.wait([job])
+            if job.cancelled() or (place in self._broken_off and self._busy.get(place) is mark):
+                # Nobody would hear the answer, so it is kept for the next one, until the server takes this back.
+                await asyncio.Event().wait()
         finally:
-            self._busy.discard(place)
-            if job.done() or not self._is_wanted:
-                self._stop(place)
+            # Unless another has gone on with it.
+            if self._busy.get(place) is mark:
+                del self._busy[place]
+                if not self._is_wanted or (job.done() and place not in self._broken_off):
+                    self._stop(place)
+                self._broken_off.discard(place)
         return job.result()
+
+    def break_off(self) -> None:
+        """The request has ended in which all of this was asked, so the server can't take answers there.
+
+        It may ask the same in the next one before it has taken this back.
+        """
+        self._broken_off |= self._busy.keys()
 
     async def wait_for_hand(self, question: Question) -> Mapping[str, Any]:
         """What is given as the answer, before or after it is asked."""
@@ -98,14 +115,16 @@ class Asked:
 
     def forget(self) -> None:
         """What the connection broke off is asked no more: somebody else has answered it."""
-        for place in self._jobs.keys() - self._busy:
+        for place in self._jobs.keys() - (self._busy.keys() - self._broken_off):
             self._stop(place)
         for key in self._open - self.by_hand.keys():
             self._open.discard(key)
             self._answers.pop(key, None)
 
     def _stop(self, place: Place) -> None:
-        self._jobs.pop(place).cancel()
+        job = self._jobs.pop(place, None)
+        if job is not None:
+            job.cancel()
 
     def _answer_to(self, key: str) -> "asyncio.Future[Mapping[str, Any]]":
         return self._answers.setdefault(key, asyncio.get_running_loop().create_future())

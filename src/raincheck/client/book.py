@@ -6,11 +6,13 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
 from raincheck.client.slips import Slip
 from raincheck.errors import ConfigurationError, InvalidValue
+from raincheck.stores.sql import load_queries
 
 logger = logging.getLogger(__name__)
 
@@ -19,12 +21,9 @@ T = TypeVar("T")
 LOCK_TIMEOUT = 10.0
 
 _MARK = 0x736C6970
-"""What says in the file's header that it is a book: `slip`."""
+"""What says in the file's header that it is a book: `slip`, as `write_mark` writes it."""
 
-_CREATE = (
-    "CREATE TABLE IF NOT EXISTS slips (task_id TEXT, server TEXT, slip TEXT, PRIMARY KEY (task_id, server))",
-    f"PRAGMA application_id = {_MARK}",
-)
+_QUERIES = load_queries(files("raincheck.client") / "book.sql")
 
 
 class TaskBook:
@@ -38,20 +37,19 @@ class TaskBook:
 
     async def add(self, slip: Slip) -> None:
         """Keep a slip. When this returns, it is on the disk."""
-        row = (slip.task_id, slip.server, slip.dump())
-        await self._do(lambda book: book.execute("INSERT OR REPLACE INTO slips VALUES (?, ?, ?)", row))
+        row = {"task_id": slip.task_id, "server": slip.server, "slip": slip.dump()}
+        await self._do(lambda book: book.execute(_QUERIES["put"], row))
 
     async def remove(self, slip: Slip) -> None:
         """Forget a slip."""
-        row = (slip.task_id, slip.server)
-        await self._do(lambda book: book.execute("DELETE FROM slips WHERE task_id = ? AND server = ?", row))
+        row = {"task_id": slip.task_id, "server": slip.server}
+        await self._do(lambda book: book.execute(_QUERIES["remove"], row))
 
     async def slips(self, server: str | None = None) -> list[Slip]:
         """The slips that are kept, of one server or of all, oldest first."""
-        query = "SELECT slip FROM slips WHERE server = coalesce(?, server) ORDER BY rowid"
         if not await asyncio.to_thread(self.path.exists):
             return []
-        rows = await self._do(lambda book: book.execute(query, (server,)).fetchall())
+        rows = await self._do(lambda book: book.execute(_QUERIES["list_slips"], {"server": server}).fetchall())
         return [slip for (text,) in rows if (slip := _read(text)) is not None]
 
     async def find(self, task_id: str) -> Slip | None:
@@ -75,15 +73,15 @@ class TaskBook:
             raise ConfigurationError(f"the task book {self.path} can't be used: {error}") from error
 
     def _open(self, book: sqlite3.Connection) -> None:
-        (mark,) = book.execute("PRAGMA application_id").fetchone()
+        (mark,) = book.execute(_QUERIES["read_mark"]).fetchone()
         if mark == _MARK:
             return
-        book.execute("BEGIN IMMEDIATE")
-        others = {name for (name,) in book.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - {"slips"}
+        book.execute(_QUERIES["begin"])
+        others = {name for (name,) in book.execute(_QUERIES["list_tables"])} - {"slips"}
         if mark or others:
             raise ConfigurationError(f"{self.path} is no task book, and was left as it is: name another file")
-        for statement in _CREATE:
-            book.execute(statement)
+        for query in ("create_slips", "write_mark"):
+            book.execute(_QUERIES[query])
 
 
 def _read(text: str) -> Slip | None:

@@ -1,8 +1,9 @@
 """A caller of tools whose work may take long: on the SDK's client, for servers of every kind."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 from mcp.client import Client
 from mcp.client.session import IncomingMessage
@@ -20,6 +21,7 @@ from raincheck.client.held import Heard
 from raincheck.client.options import CallOptions, ClientOptions, Target, maker_of, name_of
 from raincheck.client.questions import can_ask, wrap_callbacks
 from raincheck.client.slips import Slip
+from raincheck.client.statuses import over_http
 from raincheck.client.talk import Talk
 from raincheck.client.tiers import Call
 from raincheck.clock import Clock, SystemClock
@@ -94,23 +96,26 @@ class TaskClient:
         """Call a tool, and return as soon as the server has begun with it, or is done.
 
         With a `key` of your own the server begins it once, however often it is called; so a call that got no answer is
-        made again. That takes a server with raincheck: others don't know the key.
+        made again. That takes a server which says that it takes keys from you: one with raincheck, that knows who you
+        are. The key is sent to others too, and the call is made once.
 
         Raises:
-            CallLost: the connection broke meanwhile, and there is no key.
+            CallLost: the connection broke meanwhile, and there is no key that the server takes.
             ServerUnreachable: there is no connection.
+            RequestRefused: the server, or what stands before it, does not take the request.
             MCPError: the server refuses.
             BadAnswer: the server answers with something that is not what the protocol says.
         """
         key = asked.get("key")
         meta = {**(asked.get("meta") or {}), **({} if key is None else {KEY_IN_META: key})}
         call = Call(tool, arguments or {}, meta, asked.get("ttl"), asked.get("progressed"))
-        if key is not None:
-            return await self._talk.connection.request(lambda client: self._begin(client, call), within=None)
+        connection = self._talk.connection
+        if key is not None and await connection.request(lambda client: self._talk.takes_keys(client, tool)):
+            return await connection.request(lambda client: self._begin_by_key(client, call), within=None)
         try:
-            return await self._talk.connection.once(lambda client: self._begin(client, call))
+            return await connection.once(lambda client: self._begin(client, call))
         except Lost as error:
-            raise CallLost(self.name, tool, str(error)) from error
+            raise CallLost(self.name, tool, str(error), has_key=key is not None) from error
 
     def take_up(self, slip: Slip) -> Handle:
         """Go on with a task that was begun earlier, perhaps by a process that is gone."""
@@ -125,6 +130,12 @@ class TaskClient:
         if self.book is None:
             raise ConfigurationError("this client keeps no book: give it one, with book=TaskBook(path)")
         return [self.take_up(slip) for slip in await self.book.slips(self.name)]
+
+    async def _begin_by_key(self, client: Client, call: Call) -> Handle:
+        if not await self._talk.takes_keys(client, call.tool):
+            # After a connection that broke there may be another server, which would begin it once more.
+            raise CallLost(self.name, call.tool, "the server takes no keys any more", has_key=True)
+        return await self._begin(client, call)
 
     async def _begin(self, client: Client, call: Call) -> Handle:
         begun = await self._talk.begin(client, call)
@@ -160,7 +171,14 @@ class TaskClient:
         options["extensions"] = [*(options.get("extensions") or ()), TakesTasks(self._heard.changed)]
         options["message_handler"] = self._take_message
         wrap_callbacks(options, self._heard)
-        return Client(self._server if make is None else make(), **options)  # type: ignore[arg-type]
+        server = cast("Target", self._server) if make is None else make()
+        if isinstance(server, str):
+            # The SDK would have named it so in a cache, where it does not see the URL now.
+            cache = options.get("cache")
+            if cache is not None and cache.target_id is None:
+                options["cache"] = replace(cache, target_id=server)
+            server = over_http(server)
+        return Client(server, **options)
 
     async def _take_message(self, message: IncomingMessage) -> None:
         self._heard.take(message)

@@ -9,9 +9,10 @@ import anyio
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from raincheck.client.errors import ServerUnreachable
-from raincheck.client.line import Line, reason_of
-from raincheck.client.losses import Loss, loss_of
+from raincheck.client.errors import RequestRefused, ServerUnreachable
+from raincheck.client.line import Line, cause_of, reason_of
+from raincheck.client.losses import TOO_MANY, Loss, loss_of, refusal_of, words_of
+from raincheck.client.statuses import Noted, noting
 from raincheck.client.timing import at_most
 from raincheck.clock import Clock
 from raincheck.engine.timing import pause_after
@@ -71,6 +72,7 @@ class Connection:
 
         Raises:
             ServerUnreachable: there is none.
+            RequestRefused: it says no, and would say so again.
             MCPError: the server's own.
         """
         began, tries = self._clock.elapsed(), 0
@@ -79,15 +81,16 @@ class Connection:
                 return await self.once(send, within=within)
             except (Lost, ServerUnreachable) as error:
                 tries += 1
+                least = _least_wait(error)
                 if within is None and tries == 1:
                     # It may have waited for long, and for good reasons.
                     began = self._clock.elapsed()
-                if self._clock.elapsed() - began >= self._patience:
+                if self._clock.elapsed() + least - began >= self._patience:
                     if isinstance(error, ServerUnreachable):
                         raise
                     raise ServerUnreachable(self._server, str(error)) from error
                 logger.info("will ask %s again, since it did not answer: %s", self._server, error)
-            await self._clock.sleep(pause_after(tries))
+            await self._clock.sleep(max(pause_after(tries), least))
 
     async def once(self, send: Send[T], *, within: float | None = None) -> T:
         """Ask something once.
@@ -95,24 +98,30 @@ class Connection:
         Raises:
             Lost: there is no answer.
             ServerUnreachable: it can't be asked.
+            RequestRefused: it says no.
         """
         line = await self._connected()
         client = await line.client()
         bound: asyncio.Timeout | None = None
+        noted = Noted()
         try:
             async with at_most(self._clock, within) as bound:
-                return await send(client)
+                with noting(noted):
+                    return await send(client)
         except TimeoutError as error:
             if bound is None or not bound.expired():
                 # Somebody else's, such as that of a callback which gave up on its user.
                 raise
             raise Lost(f"there is no answer within {within:g} s") from error
         except MCPError as error:
+            refused = refusal_of(self._server, error, noted)
+            if refused is not None:
+                raise refused from error
             loss = loss_of(error)
             if loss is None:
                 raise
             line.is_over = line.is_over or loss is Loss.OF_THE_CONNECTION
-            raise Lost(error.error.message) from error
+            raise Lost(words_of(error, noted)) from error
         except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             # Somebody else has found out that it is over, and let it go.
             if not line.is_over:
@@ -148,6 +157,26 @@ class Connection:
             await line.close()
             if not isinstance(error, Exception):
                 raise
-            why = f"it does not answer within {self._patience:g} s" if isinstance(error, TimeoutError) else ""
-            raise ServerUnreachable(self._server, why or reason_of(error)) from error
+            raise self._unreachable(error, line.noted) from error
         return line
+
+    def _unreachable(self, error: Exception, noted: Noted) -> ServerUnreachable:
+        if isinstance(error, TimeoutError):
+            return ServerUnreachable(self._server, f"it does not answer within {self._patience:g} s")
+        cause = cause_of(error)
+        if not isinstance(cause, MCPError):
+            return ServerUnreachable(self._server, reason_of(cause))
+        return refusal_of(self._server, cause, noted) or ServerUnreachable(self._server, words_of(cause, noted))
+
+
+def _least_wait(error: Lost | ServerUnreachable) -> float:
+    """Seconds to wait before it is asked again.
+
+    Raises:
+        RequestRefused: it is no use.
+    """
+    if not isinstance(error, RequestRefused):
+        return 0.0
+    if error.status != TOO_MANY:
+        raise error
+    return error.retry_after or 0.0

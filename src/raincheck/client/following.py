@@ -20,6 +20,9 @@ UNSAID, SHORTEST, LONGEST = 1.0, 0.1, 600.0
 SOONEST = 0.05
 """Seconds between two looks, however often the server tells of changes."""
 
+QUIET = 1.0
+"""Seconds for which a task that asked something may be about to ask more. To leave then would have that asked twice."""
+
 
 async def follow(talk: Talk, held: Held) -> AsyncGenerator[Update]:
     """The task as it is, and again after each change, until it has ended."""
@@ -29,9 +32,10 @@ async def follow(talk: Talk, held: Held) -> AsyncGenerator[Update]:
             seen: Update | None = None
             while True:
                 update, looked_at = await talk.look(held), talk.clock.elapsed()
-                if update != seen:
-                    seen = update
-                    yield update
+                shown = talk.shown(held, update)
+                if shown != seen:
+                    seen = shown
+                    yield shown
                 if update.is_ended:
                     return
                 helping.see_to(update)
@@ -66,6 +70,7 @@ class _Helping:
         self._listening: asyncio.Task[None] | None = None
         self._attending: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, MCPError] = {}
+        self._asked_at = talk.clock.elapsed()
         self._tells = True
 
     def see_to(self, update: Update) -> None:
@@ -78,14 +83,16 @@ class _Helping:
             if key in asked:
                 raise error
         self._refused.clear()
+        now = self._talk.clock.elapsed()
+        self._asked_at = now if asked else self._asked_at
+        is_in_the_way = self._talk.is_crowded and now - self._asked_at >= QUIET
         for key, job in self._attending.items():
-            # Somebody else has answered: whoever thinks about it need not. A server that asks by itself says so itself,
-            # and may be about to ask something else.
-            if key not in asked and (key != BY_ITSELF or self._talk.is_crowded):
+            # Somebody else has answered: whoever thinks about it need not. A server that asks by itself says so itself.
+            if key not in asked and (key != BY_ITSELF or is_in_the_way):
                 job.cancel()
         for key, question in asked.items():
             if key not in self._attending:
-                self._attending[key] = asyncio.create_task(self._talk.attend(self._held, key, question))
+                self._attending[key] = asyncio.create_task(self._talk.attend(self._held, question))
 
     def check(self) -> None:
         """Tell what a callback could not answer."""

@@ -86,7 +86,9 @@ class Handle:
 
     async def look(self) -> Update | None:
         """The task as it is now; None if the call was answered at once."""
-        return self._ended or (None if self._held is None else await self._talk.look(self._held))
+        if self._ended is not None or self._held is None:
+            return self._ended
+        return self._talk.shown(self._held, await self._talk.look(self._held))
 
     async def answer(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer what the task asks, by the keys of its questions: `{key: {"action": "accept", "content": {…}}}`.

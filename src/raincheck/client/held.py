@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from collections import defaultdict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +12,7 @@ from mcp.client.session import IncomingMessage
 from mcp_types import ProgressNotification
 
 from raincheck.client.asked import Asked
+from raincheck.client.consulting import Consulting
 from raincheck.client.slips import Slip
 from raincheck.client.updates import Progress, Update
 from raincheck.wire.results import RELATED_TASK
@@ -24,11 +24,10 @@ class Held:
 
     def __init__(self, slip: Slip) -> None:
         self.slip = slip
-        self.attending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """By the key of a question: taken by the one who has somebody asked."""
-        self.answers: dict[str, dict[str, Any]] = {}
-        """What callbacks have answered, by the keys of the questions. An answer may get lost on its way."""
+        self.attending = asyncio.Lock()
+        """Taken by the one who waits while the server asks by itself."""
         self.asked = Asked()
+        self.consulting = Consulting()
         self._progress: tuple[Progress | None, str | None] = None, None
         self._waiting: set[asyncio.Event] = set()
 
@@ -48,6 +47,7 @@ class Held:
             self._waiting.discard(event)
             if not self._waiting:
                 self.asked.give_up()
+                self.consulting.withdraw(self.consulting.asked)
 
     def changed(self) -> None:
         """Something has happened to the task."""

@@ -6,6 +6,7 @@ from typing import cast
 
 from mcp.client import Client
 
+from raincheck.client.statuses import Noted, noting
 from raincheck.client.timing import at_most
 from raincheck.clock import Clock
 
@@ -21,6 +22,8 @@ class Line:
     def __init__(self, client: Client, clock: Clock) -> None:
         self.is_over = False
         """Nothing that is sent over it will be answered."""
+        self.noted = Noted()
+        """What was answered while it was made, as HTTP has it."""
         self._clock = clock
         self._connected: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
@@ -45,9 +48,10 @@ class Line:
 
     async def _run(self, client: Client) -> None:
         try:
-            async with client:
-                self._connected.set_result(client)
-                await self._closing.wait()
+            with noting(self.noted):
+                async with client:
+                    self._connected.set_result(client)
+                    await self._closing.wait()
         except Exception as error:  # noqa: BLE001 - whatever broke it, whoever waits is told, and nobody else
             logger.debug("a connection broke: %r", error)
             self._tell(error)
@@ -64,11 +68,16 @@ class Line:
             self._connected.exception()
 
 
-def reason_of(error: BaseException) -> str:
-    """What is behind an error, in words: the SDK wraps it in groups."""
+def cause_of(error: BaseException) -> BaseException:
+    """What is behind an error: the SDK wraps it in groups."""
     while isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         error = group.exceptions[0]
+    return error
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, to whoever can't connect for it."""
     if isinstance(error, FileNotFoundError):
         return "there is no such program"
     if "header value" in str(error).lower():

@@ -3,7 +3,10 @@
 from enum import Enum, auto
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+
+from raincheck.client.errors import RequestRefused
+from raincheck.client.statuses import Noted
 
 
 class Loss(Enum):
@@ -15,6 +18,18 @@ class Loss(Enum):
     """Nothing more will come over this one, or the server has forgotten its session."""
 
 
+_OF_HTTP = "Server returned an error response"
+"""Of a status from 400 on, except 404 and where the answer has an error of MCP in it."""
+
+_NO_ENDPOINT = (METHOD_NOT_FOUND, "Not Found")
+"""Of 404 where there is no session that it could be about."""
+
+TOO_MANY = 429
+
+_REFUSED = range(400, 500)
+_NOT_HEARD = (408, 425)
+"""Of those, the ones that say that a request did not arrive, or not in time."""
+
 _WORDS = (
     (CONNECTION_CLOSED, "Connection closed", Loss.OF_THE_CONNECTION),
     (INVALID_REQUEST, "Session terminated", Loss.OF_THE_CONNECTION),
@@ -22,7 +37,7 @@ _WORDS = (
     (INVALID_REQUEST, "Session not found", Loss.OF_THE_CONNECTION),
     (REQUEST_TIMEOUT, "Session not found", Loss.OF_THE_CONNECTION),
     (CONNECTION_CLOSED, "SSE stream", Loss.OF_THE_ANSWER),
-    (INTERNAL_ERROR, "Server returned an error response", Loss.OF_THE_ANSWER),
+    (INTERNAL_ERROR, _OF_HTTP, Loss.OF_THE_ANSWER),
     (REQUEST_TIMEOUT, "Request '", Loss.OF_THE_ANSWER),
     (REQUEST_TIMEOUT, "Timed out after", Loss.OF_THE_ANSWER),
 )
@@ -34,3 +49,20 @@ def loss_of(error: MCPError) -> Loss | None:
     if told.data is not None:
         return None
     return next((loss for code, words, loss in _WORDS if told.code == code and told.message.startswith(words)), None)
+
+
+def refusal_of(server: str, error: MCPError, noted: Noted) -> RequestRefused | None:
+    """That the server does not take a request, by its status of HTTP; None if it is something else."""
+    told = error.error
+    is_of_http = loss_of(error) is not None and told.message == _OF_HTTP
+    if noted.status is None or not (is_of_http or (told.code, told.message) == _NO_ENDPOINT):
+        return None
+    if noted.status not in _REFUSED or noted.status in _NOT_HEARD:
+        return None
+    return RequestRefused(server, noted.status, noted.retry_after)
+
+
+def words_of(error: MCPError, noted: Noted) -> str:
+    """What was lost, in words."""
+    words = error.error.message
+    return words if words != _OF_HTTP or noted.status is None else f"{words}: HTTP {noted.status}"

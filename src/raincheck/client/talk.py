@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from dataclasses import replace
 from typing import TypeVar
 
 from mcp.client import Client
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from raincheck.client.connection import Connection
 from raincheck.client.errors import BadAnswer, TaskCancelled
 from raincheck.client.held import Heard, Held
+from raincheck.client.listing import Listing
+from raincheck.client.losses import loss_of
 from raincheck.client.raw import checking
 from raincheck.client.slips import TierName
 from raincheck.client.tier_2025 import Tier2025
@@ -39,12 +42,13 @@ class Talk:
         self.heard = heard
         self.clock = clock
         self._can_ask = can_ask
+        self._listing = Listing()
         self._left: set[asyncio.Task[None]] = set()
         self._listening = asyncio.Semaphore(MOST_STREAMS)
         self._attending = asyncio.Semaphore(MOST_STREAMS)
         self._tiers: dict[TierName, Tier] = {
             "2026-07-28": Tier2026(),
-            "2025-11-25": Tier2025(heard),
+            "2025-11-25": Tier2025(heard, self._listing),
             "plain": TierPlain(),
         }
 
@@ -65,14 +69,30 @@ class Talk:
             job.cancel()
         await asyncio.gather(*self._left, return_exceptions=True)
 
+    async def takes_keys(self, client: Client, tool: str) -> bool:
+        """Whether the server says that it begins a call of this tool once, by its key."""
+        try:
+            return (await self._listing.find(client, tool)).takes_keys
+        except MCPError as error:
+            if loss_of(error) is not None:
+                raise
+            # One that lists nothing can be called all the same.
+            return False
+
     async def begin(self, client: Client, call: Call) -> Begun:
         return await self._tiers[_tier_of(client)].begin(client, call)
 
     async def look(self, held: Held) -> Update:
+        """The task as the server shows it."""
         update = await self._ask(held, lambda tier, client: tier.look(client, held))
         if update.task_id != held.task_id:
             raise BadAnswer(f"the server was asked for task {held.task_id!r}, and tells of {update.task_id!r}")
         return update
+
+    def shown(self, held: Held, update: Update) -> Update:
+        """An update without what has been answered: to be shown that again would be to be asked again."""
+        given = held.consulting.given
+        return replace(update, questions=tuple(one for one in update.questions if one.key not in given))
 
     async def fetch(self, held: Held, update: Update) -> CallToolResult:
         """The result of a task that has ended.
@@ -110,13 +130,16 @@ class Talk:
             return {BY_ITSELF: None} if len(self.unanswered(update)) < max(len(update.questions), 1) else {}
         return {question.key: question for question in update.questions if self._can_ask(question.method)}
 
-    async def attend(self, held: Held, key: str, question: Question | None) -> None:
+    async def attend(self, held: Held, question: Question | None) -> None:
         """Have somebody asked, once, whoever else waits for it."""
 
         async def attend(client: Client) -> bool:
             return await self._tier(client, held).attend(client, held, question)
 
-        async with held.attending[key], self._attending if question is None else nullcontext():
+        if question is None:
+            async with held.attending, self._attending:
+                is_changed = await self.connection.once(attend)
+        else:
             is_changed = await self.connection.once(attend)
         if is_changed:
             held.changed()

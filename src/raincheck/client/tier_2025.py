@@ -1,42 +1,36 @@
 """Tasks as the protocol of 2025-11-25 has them: the caller asks for one, and fetches its result."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 from mcp.client import Client
-from mcp.client.session import ClientSession  # noqa: TC002 - with the others
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     CallToolResult,
-    PaginatedRequestParams,
 )
 
 from raincheck.client.calling import call_tool, read_call
 from raincheck.client.held import Heard, Held
+from raincheck.client.listing import Listing
 from raincheck.client.raw import Anything, ask_about, call_raw, checking, read_result, reading
 from raincheck.client.shapes import OlderCreated, OlderTask
 from raincheck.client.tiers import Answers, Begun, Call
 from raincheck.client.updates import Question, Update
 from raincheck.core.lifecycle import Status
 
-MOST_PAGES = 100
-"""Of a list of tools: a server that pages in circles must not hang a call."""
-
 
 class Tier2025:
     """For servers that declare tasks of tools."""
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: Heard, listing: Listing) -> None:
         self._heard = heard
-        self._support: WeakKeyDictionary[ClientSession, Mapping[str, str]] = WeakKeyDictionary()
+        self._listing = listing
 
     async def begin(self, client: Client, call: Call) -> Begun:
-        is_known = client.session in self._support
+        is_known = self._listing.is_known(client)
         try:
             return await self._begin(client, call)
         except MCPError as error:
@@ -44,13 +38,14 @@ class Tier2025:
             # since it listed them. If not, the tool itself has said it, and is not called twice for that.
             if error.error.code != METHOD_NOT_FOUND or not is_known:
                 raise
-            before = self._support.pop(client.session).get(call.tool)
-            if (await self._support_of(client)).get(call.tool) == before:
+            before = (await self._listing.find(client, call.tool)).task_support
+            self._listing.forget(client)
+            if (await self._listing.find(client, call.tool)).task_support == before:
                 raise
             return await self._begin(client, call)
 
     async def _begin(self, client: Client, call: Call) -> Begun:
-        if (await self._support_of(client)).get(call.tool, "forbidden") == "forbidden":
+        if (await self._listing.find(client, call.tool)).task_support == "forbidden":
             return await call_tool(client, call)
         token = self._heard.new_token()
         params = {
@@ -91,10 +86,13 @@ class Tier2025:
         del question
         # While somebody waits for the result, the server asks, and the SDK has its callbacks answer. What comes of it
         # is fetched when the task has ended.
-        with suppress(MCPError):
-            await ask_about(client, "tasks/result", held.task_id, Anything)
-            return True
-        return False
+        try:
+            with suppress(MCPError):
+                await ask_about(client, "tasks/result", held.task_id, Anything)
+                return True
+            return False
+        finally:
+            held.asked.break_off()
 
     async def answer(self, client: Client, held: Held, answers: Answers) -> None:
         del client
@@ -112,25 +110,3 @@ class Tier2025:
         """Servers of 2025-11-25 tell by themselves, if they do."""
         del client, held, update
         return False
-
-    async def _support_of(self, client: Client) -> Mapping[str, str]:
-        """Which tools can be called as tasks, in the words of the protocol."""
-        known = self._support.get(client.session)
-        if known is None:
-            with reading("the list of tools"):
-                known = await _listed(client)
-            self._support[client.session] = known
-        return known
-
-
-async def _listed(client: Client) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    cursor: str | None = None
-    for _ in range(MOST_PAGES):
-        page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-        for tool in page.tools:
-            found[tool.name] = (tool.execution.task_support if tool.execution else None) or "forbidden"
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return found

@@ -30,7 +30,11 @@ class Tier2026:
         return await call_tool(client, call)
 
     async def look(self, client: Client, held: Held) -> Update:
-        return (await ask_about(client, "tasks/get", held.task_id, Shown)).update()
+        asked = held.consulting.asked
+        update = (await ask_about(client, "tasks/get", held.task_id, Shown)).update()
+        # Somebody else has answered: whoever thinks about it need not. What was asked meanwhile this can't tell of.
+        held.consulting.withdraw(asked - {question.key for question in update.questions})
+        return update
 
     async def fetch(self, client: Client, held: Held, update: Update) -> CallToolResult:
         del client
@@ -41,16 +45,23 @@ class Tier2026:
         return read_result(update.result)
 
     async def attend(self, client: Client, held: Held, question: Question | None) -> bool:
-        if question is not None:
-            # What was answered before is sent again: it did not arrive, or not when this was seen.
-            if question.key not in held.answers:
-                held.answers[question.key] = await _asked(client, question)
-            await self.answer(client, held, {question.key: held.answers[question.key]})
-        return question is not None
+        if question is None:
+            return False
+        key, consulting = question.key, held.consulting
+        # What was answered before is sent again: it did not arrive, or not when this was seen.
+        if key not in consulting.answers:
+            if key not in consulting.given:
+                await consulting.ask(key, lambda: _asked(client, question))
+            if key in consulting.given:
+                # By hand, or by another who waits for the same.
+                return False
+        await self.answer(client, held, {key: consulting.answers[key]})
+        return True
 
     async def answer(self, client: Client, held: Held, answers: Answers) -> None:
         given = {key: dict(answer) for key, answer in answers.items()}
-        await ask_about(client, "tasks/update", held.task_id, Anything, inputResponses=given)
+        with held.consulting.giving(given):
+            await ask_about(client, "tasks/update", held.task_id, Anything, inputResponses=given)
 
     async def cancel(self, client: Client, held: Held) -> None:
         await ask_about(client, "tasks/cancel", held.task_id, Anything)

@@ -1,7 +1,7 @@
 """What a caller sees of a task, whichever generation of the protocol it came in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -55,8 +55,8 @@ class Update:
     """What it asks, where the server tells that, or where it is to be answered by hand."""
     asks_itself: bool = False
     """Whether the server asks by itself, over the connection, as before 2026."""
-    poll_after: float | None = None
-    """Seconds after which the server would like to be asked again."""
+    poll_after: float | None = field(default=None, compare=False)
+    """Seconds after which the server would like to be asked again. That says nothing of the task itself."""
     result: Mapping[str, Any] | None = None
     """The result of a task that has ended, where the server tells it together with the task."""
     error: MCPError | None = None

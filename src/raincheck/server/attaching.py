@@ -14,6 +14,7 @@ from raincheck.server.asking import Asking
 from raincheck.server.g1_methods import G1Methods
 from raincheck.server.g1_middleware import G1Middleware
 from raincheck.server.g2_methods import G2Methods
+from raincheck.server.key_listing import KeyListing
 from raincheck.server.listening import METHOD, Listening
 from raincheck.server.plain_listing import PlainListing
 from raincheck.server.plain_names import said_to_have
@@ -59,6 +60,7 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
     }.items():
         server.add_request_handler(method, RequestParams, handler)
     server.middleware.append(ignore_task_field)
+    server.middleware.append(KeyListing(running, tools))
     server.middleware.append(G1Middleware(running, tools, pushing))
     if running.telling is not None:
         server.middleware.append(PlainListing(server, running, tools, running.telling))

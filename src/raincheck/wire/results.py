@@ -14,6 +14,9 @@ RELATED_TASK = "io.modelcontextprotocol/related-task"
 KEY_IN_META = "raincheck/idempotency-key"
 """In the `_meta` of a call: what tells it from others, so that it is begun once."""
 
+TAKES_KEYS = "raincheck/takes-keys"
+"""In the `_meta` of a request for the list of tools: asks which take keys of this caller; in theirs, the answer."""
+
 FIELDS = frozenset({"content", "structuredContent", "isError", "resultType", "_meta"})
 """What a result may have."""
 
