@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -87,6 +88,13 @@ FORM = {
     },
     "required": ["sure"],
 }
+
+
+@tasks.tool(inline_for=0, expected=30)
+async def sign(task: TaskContext) -> str:
+    """Ask for a name that may be empty."""
+    form = {"type": "object", "properties": {"name": {"type": "string", "default": ""}}}
+    return str((await task.elicit("Who?", form)).content)
 
 
 @tasks.tool(inline_for=0, expected=30)
@@ -278,7 +286,15 @@ def held() -> list[dict[str, Any]]:
 class Screen:
     """A terminal with the program running at it."""
 
-    def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *words: str, env: Mapping[str, str] | None = None, ignored: signal.Signals | None = None
+    ) -> None:
+        def begin() -> None:
+            # So that what is typed as Ctrl-C reaches the program as a signal, as it does in a shell.
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if ignored is not None:
+                signal.signal(ignored, signal.SIG_IGN)
+
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self._slave = slave
@@ -289,8 +305,7 @@ class Screen:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            # So that what is typed as Ctrl-C reaches the program as a signal, as it does in a shell.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=begin,
             env=environment(**(env or {})),
         )
         self.raw = ""
@@ -350,8 +365,10 @@ class Screen:
 
 
 @contextlib.contextmanager
-def at_terminal(*words: str, env: Mapping[str, str] | None = None) -> Generator[Screen]:
-    screen = Screen(*words, env=env)
+def at_terminal(
+    *words: str, env: Mapping[str, str] | None = None, ignored: signal.Signals | None = None
+) -> Generator[Screen]:
+    screen = Screen(*words, env=env, ignored=ignored)
     try:
         yield screen
     finally:

@@ -24,7 +24,7 @@ def test_progress_is_shown_as_a_bar_and_leaves_nothing_behind(url: str) -> None:
 @COMMANDS
 def test_a_form_is_asked_field_by_field(command: str) -> None:
     with at_terminal("call", command, "publish", "name=it") as screen:
-        screen.expect("publish asks: Publish it?").expect("/decline to say no")
+        screen.expect("publish asks: Publish it?").expect("/decline to say no, /cancel to say neither yes nor no")
         screen.expect("Are you sure (y or n):").type("perhaps")
         screen.expect("'perhaps' is not of type 'boolean'").expect("Are you sure").type("y")
         screen.expect("  1) small").expect("  2) large").expect("size (a number from 1 to 2; Enter: small):").type("2")
@@ -41,6 +41,12 @@ def test_enter_takes_the_default_or_leaves_it_out_but_not_what_is_required(url: 
         screen.expect("Are you sure (y or n):").type("").expect("'' is not of type 'boolean'").type("n")
         screen.expect("size").type("").expect("copies").type("").expect("to (").type("")
         screen.expect("accept: {'sure': False, 'size': 'small'}")
+        assert screen.end() == 0
+
+
+def test_a_default_that_is_empty_is_seen(url: str) -> None:
+    with at_terminal("call", url, "sign") as screen:
+        screen.expect('name (string; Enter: ""):').type("").expect("{'name': ''}")
         assert screen.end() == 0
 
 
@@ -82,7 +88,7 @@ def test_what_is_asked_by_a_call_that_is_no_task_is_asked_as_well() -> None:
 
 def test_ctrl_c_offers_to_wait_on(url: str) -> None:
     with at_terminal("call", url, "hold") as screen:
-        screen.expect("holding").press("c").expect("[d]etach and let it go on").type("what")
+        screen.expect("holding").press("c").expect("[d]etach and come back later").type("what")
         screen.expect("[d]etach").type("").expect("holding")
         Path("go").touch()
         screen.expect("let go")
@@ -104,6 +110,14 @@ def test_ctrl_c_offers_to_detach(url: str) -> None:
         assert screen.end() == 4
     (slip,) = held()
     assert json.loads(run("get", slip["task_id"], "--json").stdout)["status"] == "working"
+
+
+def test_a_task_whose_server_ends_with_the_command_is_said_to_rest_and_nothing_else() -> None:
+    with at_terminal("call", COMMAND, "hold") as screen:
+        screen.expect("holding").press("c").expect("[d]etach").type("d").expect("hold rests as task")
+        assert screen.end() == 4
+        assert "goes on" not in screen.text
+        assert "go on" not in screen.text
 
 
 def test_ctrl_c_offers_to_cancel(url: str) -> None:

@@ -168,7 +168,9 @@ def test_a_server_that_is_a_command_is_started_for_the_call() -> None:
 def test_a_server_that_is_a_command_ends_with_it_and_goes_on_with_the_next() -> None:
     done = run("call", COMMAND, "hold", "--timeout", "3")
     assert done.returncode == 4
-    assert "its server ends with this command: the task rests until a command such as these" in done.stderr
+    assert "hold rests as task" in done.stderr
+    assert ", since its server ends with this command: raincheck wait " in done.stderr
+    assert "goes on" not in done.stderr
     Path("go").touch()
     (slip,) = held()
     waited = run("wait", slip["task_id"][:16])

@@ -104,6 +104,15 @@ def test_a_call_is_cancelled(command: str) -> None:
     assert held() == []
 
 
+def test_a_call_that_was_cancelled_is_not_in_the_book_any_more(url: str) -> None:
+    task = left(url, "hold")
+    assert run("cancel", task).returncode == 0
+    done = run("cancel", task)
+    assert done.returncode == 2
+    assert f"no call '{task}' is in " in done.stderr
+    assert "without those whose end was told, or which were cancelled" in done.stderr
+
+
 def test_what_somebody_else_cancelled_ends_with_one(url: str) -> None:
     task = left(url, "hold")
     assert told("cancel", task, "--book", copied_book()) == {"task_id": task, "status": "cancelled"}

@@ -145,10 +145,12 @@ def test_ids_that_begin_alike_are_told_apart() -> None:
     ("mode", "why"),
     [("works", "the server refuses that: I will not."), ("fails", "the server refuses that: internal.")],
 )
-def test_a_task_that_can_not_be_cancelled_goes_on_and_can_be_come_back_to(mode: str, why: str) -> None:
+def test_a_task_that_can_not_be_cancelled_can_be_come_back_to(mode: str, why: str) -> None:
     with at_terminal("call", evil(mode), "work") as screen:
         screen.expect("task t-1").press("c").expect("[d]etach").type("c")
-        screen.expect(f"{why} work goes on as task t-1: raincheck wait t-1 waits for it")
+        screen.expect(
+            f"{why} work rests as task t-1, since its server ends with this command: raincheck wait t-1 waits"
+        )
         assert screen.end() == 4
         assert "Traceback" not in screen.text
     assert [slip["task_id"] for slip in held()] == ["t-1"]

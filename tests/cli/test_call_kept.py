@@ -4,6 +4,7 @@ import json
 import signal
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -133,3 +134,27 @@ def test_what_is_secret_in_an_address_is_neither_kept_nor_shown(url: str) -> Non
     kept = "".join(one.stdout + one.stderr for one in said) + BOOK.read_bytes().decode(errors="replace")
     assert "SECRETTOKEN" not in kept
     assert "PASSW" not in kept
+
+
+def test_what_is_secret_in_a_command_is_kept_to_start_it_again_and_never_shown() -> None:
+    loud = (
+        "import sys; print(sys.argv, file=sys.stderr); import runpy; runpy.run_path('server.py', run_name='__main__')"
+    )
+    Path("loud.py").write_text(loud)
+    command = f"env WORKSHOP_TOKEN=SECRETONE {sys.executable} loud.py --api-key=SECRETTWO --password SECRETTHREE"
+    called = run("call", command, "hold", "--detach", "--json")
+    assert called.returncode == 0, called.stderr
+    task = json.loads(called.stdout)["task_id"]
+    died = run("call", command, "die")
+    assert "--api-key=..., --password, ..." in died.stderr.replace("'", "")
+    others = [["wait"], ["wait", "--json"], ["wait", task, "--timeout", "0.1"], ["get", task, "--json"]]
+    others += [["get", task, "--server", "http://127.0.0.1:9/mcp"]]
+    said = [called, died, *(run(*words) for words in others)]
+    Path("go").touch()
+    ended = run("wait", task)
+    assert (ended.returncode, ended.stdout) == (0, "let go\n")
+    again = json.loads(run("call", command, "hold", "--detach", "--json").stdout)["task_id"]
+    said += [ended, run("wait", "--forget", again)]
+    shown = "".join(one.stdout + one.stderr for one in said)
+    assert "WORKSHOP_TOKEN=..." in shown
+    assert "SECRET" not in shown

@@ -5,12 +5,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from calls_kit import run
 
 from raincheck.cli.endings import Unusable
 from raincheck.cli.targets import CommandTarget, UnixTarget, read_target
+from raincheck.cli.unquoted import check_quotes
 from raincheck.cli.url_target import UrlTarget
 
 pytestmark = pytest.mark.usefixtures("folder")
+
+QUOTES = "if it belongs to the command of the server, put all of that in quotes, as in raincheck call"
 
 
 def test_a_url_is_a_url() -> None:
@@ -67,6 +71,10 @@ def test_a_socket_is_found_again_from_another_folder() -> None:
         ("server.py:mcp", 'write "raincheck serve server.py:mcp"'),
         ("python 'server.py", "can't be split into words (No closing quotation): quote it as in a shell"),
         ("cd nowhere && python server.py", "where python server.py is to be started, is not there"),
+        (
+            "TOKEN=abcd python server.py",
+            "no program 'TOKEN=...' here or on your PATH: a variable is set before raincheck",
+        ),
         ("unix:nope.sock", "nope.sock: start the server, or mend the path"),
     ],
 )
@@ -80,3 +88,41 @@ def test_what_can_not_be_a_server_is_said_with_what_to_write(text: str, why: str
 def test_headers_are_for_urls(text: str) -> None:
     with pytest.raises(Unusable, match="headers are for servers with a URL"):
         read_target(text, {"Authorization": "Bearer x"})
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ["python", "server.py", "build", "parts=1", "tags:=[1, 2]"],
+            f"'server.py' is a file, and no tool: {QUOTES} 'python server.py' build parts=1 'tags:=[1, 2]'",
+        ),
+        (["python", "server.py"], "as in raincheck call 'python server.py'"),
+        (
+            ["raincheck", "serve", "server.py", "build", "-"],
+            f"'server.py' is no argument, which would be name=value: {QUOTES} 'raincheck serve server.py' build -",
+        ),
+        (["docker", "run", "image", "build"], "as in raincheck call 'docker run image' build"),
+        (["python", "server.py", "build", "token=SECRET"], "as in raincheck call 'python server.py' build token=..."),
+    ],
+)
+def test_quotes_that_were_forgotten_are_said_before_anything_is_started(words: list[str], why: str) -> None:
+    with pytest.raises(Unusable) as refused:
+        check_quotes(words[0], words[1], words[2:])
+    assert str(refused.value).endswith(why)
+    done = run("call", *words)
+    assert (done.returncode, done.stderr) == (2, f"raincheck: {refused.value}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["server"],
+        ["server", "build", "parts=1", "@more.json", "-"],
+        ["python server.py", "build", "parts"],
+        ["http://127.0.0.1:8000/mcp", "server.py", "parts"],
+        ["unix:it.sock", "server.py"],
+    ],
+)
+def test_words_that_may_be_meant_so_are_left_alone(words: list[str]) -> None:
+    check_quotes(words[0], words[1] if len(words) > 1 else None, words[2:])

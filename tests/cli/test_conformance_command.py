@@ -178,7 +178,7 @@ def test_without_its_extra_the_program_says_what_to_install() -> None:
 
 
 def test_every_check_can_be_chosen_by_its_id() -> None:
-    from raincheck.cli.conformance import choose
+    from raincheck.cli.checking import choose
 
     for check in CHECKS:
         assert choose([check.id]) == [check]

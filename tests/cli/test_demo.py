@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from calls_kit import at_terminal
 
 COMMAND = (str(Path(sys.executable).with_name("raincheck")), "demo")
 WITHIN = 100
@@ -53,3 +54,12 @@ def test_a_person_who_watches_may_answer_the_question() -> None:
     assert "No, as you said" in plain
     assert '"binding": "paper"' in plain
     assert '"binding": "leather"' not in plain
+
+
+@pytest.mark.timeout(WITHIN + 20)
+def test_ctrl_c_ends_it_quietly_and_leaves_the_terminal_as_it_was() -> None:
+    with at_terminal("demo") as screen:
+        screen.expect("has a task at once").press("c")
+        assert screen.end() == 130
+        assert "Traceback" not in screen.text
+        assert "Error" not in screen.text

@@ -240,3 +240,30 @@ def test_what_is_printed_meanwhile_goes_to_stderr_by_whatever_means(capfd: pytes
     told = capfd.readouterr()
     assert told.out == "the answer\n"
     assert sorted(told.err.splitlines()) == ["by Python", "by a program", "by the system"]
+
+
+@pytest.mark.parametrize(
+    "way", ["mcp.run()", "mcp.run('streamable-http')", "import asyncio; asyncio.run(mcp.run_stdio_async())"]
+)
+def test_a_file_that_runs_its_server_at_once_is_told_what_to_do(way: str) -> None:
+    run = MCPServer.run
+    with pytest.raises(ConfigurationError) as refused:
+        load_tasks(write("eager.py", f"{SERVER}\n{way}\n"))
+    lines = len(f"{SERVER}\n{way}".splitlines())
+    assert str(refused.value) == (
+        "eager.py can't be loaded: it runs its server as soon as it is loaded, as in mcp.run(): put that under "
+        f'`if __name__ == "__main__":` (in eager.py, line {lines})'
+    )
+    assert MCPServer.run is run
+
+
+def test_a_file_of_fastmcp_that_runs_its_server_at_once_is_told_so_too() -> None:
+    fast = "from fastmcp import FastMCP\nmcp = FastMCP('fast')\nmcp.run()\n"
+    with pytest.raises(ConfigurationError, match="it runs its server as soon as it is loaded"):
+        load_tasks(write("eager_fast.py", fast))
+
+
+def test_a_file_may_run_other_things_at_once() -> None:
+    more = "import anyio\nasync def ready() -> int:\n    return 7\nnumber = anyio.run(ready)\n"
+    load_tasks(write("busy.py", SERVER + more))
+    assert loaded("busy")["number"] == 7

@@ -9,9 +9,10 @@ from rich.console import Console
 from raincheck.cli.selecting import EndedWord, StatusWord
 from raincheck.cli.task_list import task_table
 from raincheck.clock import new_task_id
-from raincheck.core.commands import Note, Release
+from raincheck.core.commands import Fail, Note, Release
 from raincheck.core.lifecycle import TERMINAL, Phase, Status
 from raincheck.core.owner import Owner
+from raincheck.core.payload import encode
 from raincheck.core.records import Progress, Task, Tool
 from raincheck.testing import FakeClock, Scene
 
@@ -71,6 +72,21 @@ def test_progress_and_what_the_task_says_are_shown() -> None:
         "task-0002 build_report input_required 0 ms 1 3.5",
         "task-0001 build_report running 0 ms 1 3 of 12, crunching",
     ]
+
+
+def test_where_there_is_no_terminal_each_task_has_one_line() -> None:
+    long = " ".join(["there is no room"] * 7)
+
+    async def work(scene: Scene) -> None:
+        for owner in (Owner.local(), Owner.token("issuer", "somebody-" * 9)):
+            task = await scene.begin(owner=owner, tool=Tool("tool-" * 12))
+            await scene.do(task, Fail(1, encode(1), long, retryable=False))
+
+    in_store(work)
+    header, *rows = lines("tasks", "ls")
+    assert header.startswith("id owner tool")
+    assert len(rows) == 2
+    assert all(row.endswith(long) for row in rows)
 
 
 def test_what_a_task_says_can_not_steer_the_terminal() -> None:

@@ -196,6 +196,21 @@ def test_what_succeeded_or_lives_is_not_run_again(name: str, why: str) -> None:
     assert ids_kept() == before
 
 
+def test_what_was_run_again_is_not_run_again_twice() -> None:
+    clock = FakeClock(START)
+    tasks = in_store(one_of_each, clock)
+    (first,) = told("tasks", "retry", tasks["failed"].id, "--reason", "boom: it was", clock=clock)
+    new_id = first["task"]["id"]
+    assert told("tasks", "retry", tasks["cancelled"].id, clock=clock)[0]["done"]
+    before = ids_kept()
+    done = run("tasks", "retry", tasks["failed"].id, clock=clock)
+    why = f"was run again before, as {new_id[:20]}, which is queued: see to that"
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"{tasks['failed'].id} (build_report) {why}\n")
+    assert ids_kept() == before
+    run("tasks", "cancel", new_id, clock=clock)
+    assert told("tasks", "retry", new_id, clock=clock)[0]["done"]
+
+
 def test_a_whole_id_of_an_anonymous_task_is_not_written_into_anothers_history() -> None:
     async def work(scene: Scene) -> Task:
         task = await scene.begin(id=TaskId("0" * 12 + "a" * 32), owner=Owner.anonymous())

@@ -16,10 +16,14 @@ import pytest
 from calls_kit import PATIENCE, PROGRAM, environment, run, serving
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.mcpserver import MCPServer
+from pydantic import AnyHttpUrl
 from typer.testing import CliRunner
 
 from raincheck.cli.program import program
-from raincheck.cli.serving import parse_endpoint
+from raincheck.cli.serving import asks_who, is_open_to_others, parse_endpoint
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
@@ -144,6 +148,42 @@ def test_over_http_a_signal_stops_it_and_its_tasks_go_on_with_the_next(number: s
     with serving("--http", "127.0.0.1:0", "--store", "mine.db") as url:
         move(where["at"], url)
         assert run("wait", slip["task_id"]).stdout == "let go\n"
+
+
+@pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")])  # noqa: S104 - what it is about
+def test_what_listens_at_all_addresses_is_told_with_one_that_can_be_used_and_who_can_call_it(
+    host: str, shown: str
+) -> None:
+    words = [*PROGRAM, "serve", "server.py", "--http", f"{host}:0", "--json"]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), stdin=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    where = json.loads(process.stdout.readline())["at"]
+    assert where.startswith(f"http://{shown}:")
+    assert run("call", where, "add", "a=1").stdout == "2.5\n"
+    process.terminate()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert "anyone who reaches this machine can call it, for it asks nobody who they are" in err
+
+
+@pytest.mark.parametrize(
+    ("host", "is_open"),
+    [("127.0.0.1", False), ("::1", False), ("localhost", False), ("::", True), ("example.com", True)],
+)
+def test_only_what_others_can_reach_is_warned_of(host: str, is_open: bool) -> None:
+    assert is_open_to_others(host) is is_open
+
+
+def test_a_server_that_asks_who_calls_is_not_warned_of() -> None:
+    auth = AuthSettings(issuer_url=AnyHttpUrl("https://a.example"), resource_server_url=None)
+    assert asks_who(MCPServer("closed", auth=auth, token_verifier=Verifier()))
+    assert not asks_who(MCPServer("open"))
+
+
+class Verifier(TokenVerifier):
+    async def verify_token(self, token: str) -> None:
+        del token
 
 
 def move(old: str, new: str) -> None:

@@ -14,7 +14,7 @@ from raincheck.cli.terminal import Terminal
 
 DECLINE, CANCEL = "/decline", "/cancel"
 
-HOW = f"(instead of an answer: {DECLINE} to say no, {CANCEL} to leave it unanswered)"
+HOW = f"(instead of an answer: {DECLINE} to say no, {CANCEL} to say neither yes nor no)"
 
 
 class _Refused(Exception):
@@ -93,11 +93,15 @@ def _prompt(name: str, field: Schema, root: Schema, choices: int, *, several: bo
     elif several:
         what = f"{what}, with commas"
     if "default" in field:
-        default = field["default"]
-        what += f"; Enter: {default if isinstance(default, str) else json.dumps(default)}"
+        what += f"; Enter: {_shown(field['default'])}"
     elif name not in (root.get("required") or []):
         what += "; Enter: none"
     return f"{title} ({what}):"
+
+
+def _shown(default: object) -> str:
+    """What Enter stands for. Blanks would not be seen as they are."""
+    return default if isinstance(default, str) and default.strip() else json.dumps(default)
 
 
 def _value_of(text: str, field: Schema, root: Schema, choices: list[Any], titles: list[str], *, several: bool) -> Any:  # noqa: ANN401 - whatever is asked for

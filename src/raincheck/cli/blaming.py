@@ -5,10 +5,13 @@ import traceback
 from pathlib import Path
 
 import raincheck
+from raincheck.cli.loaded_only import RunsServer
 from raincheck.wire.spoken import clipped
 
 OURS = Path(raincheck.__file__).parent
 INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+GUARDED = 'under `if __name__ == "__main__":`'
 
 
 def blame(what: str, error: BaseException) -> str:
@@ -18,8 +21,10 @@ def blame(what: str, error: BaseException) -> str:
 
 
 def _words(error: BaseException) -> str:
+    if isinstance(error, RunsServer):
+        return f"it runs its server as soon as it is loaded, as in mcp.run(): put that {GUARDED}"
     if isinstance(error, SystemExit):
-        return f'it ends the program, with {error.code!r}: put what starts it under `if __name__ == "__main__":`'
+        return f"it ends the program, with {error.code!r}: put what starts it {GUARDED}"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {clipped(error.msg)}"
     # It tells of an error that can't tell of itself, too.

@@ -1,13 +1,14 @@
 """The book of calls that are under way: writing into it, finding one in it, and showing them all."""
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import typer
 from rich.table import Table
 
 from raincheck.cli.endings import Ending, Unusable
 from raincheck.cli.plain import ID_SHOWN, json_of, printable
+from raincheck.cli.secrecy import shown_server
 from raincheck.cli.telling import make_console
 from raincheck.client import Slip, TaskBook
 from raincheck.errors import ConfigurationError
@@ -40,6 +41,11 @@ class Ledger(TaskBook):
         return None
 
 
+def shown_slip(slip: Slip) -> Slip:
+    """A slip as it may be printed: the book is for its owner alone, and what is printed may go anywhere."""
+    return replace(slip, server=shown_server(slip.server))
+
+
 async def find_slip(book: TaskBook, given: str) -> Slip:
     """The call whose task has this id, or one that begins so.
 
@@ -55,12 +61,15 @@ async def find_slip(book: TaskBook, given: str) -> Slip:
     if found:
         named = ", ".join(_told_apart([slip.task_id for slip in found])[:MOST_NAMED])
         raise Unusable(f"{len(found)} ids begin with {printable(given)!r} ({named}): write more of it")
-    raise Unusable(f"no call {printable(given)!r} is in {book.path}: raincheck wait lists those that are")
+    raise Unusable(
+        f"no call {printable(given)!r} is in {book.path}: raincheck wait lists those that are, without those whose end "
+        f"was told, or which were cancelled"
+    )
 
 
 async def show_book(book: TaskBook, *, as_json: bool) -> Ending:
     """List the calls that are under way, oldest first."""
-    slips = await book.slips()
+    slips = [shown_slip(slip) for slip in await book.slips()]
     if as_json:
         typer.echo(json_of([asdict(slip) for slip in slips]))
         return Ending.DONE

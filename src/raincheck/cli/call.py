@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from raincheck.cli.book_option import BookOption
-from raincheck.cli.endings import CODES
+from raincheck.cli.endings import CODES, Unusable, refuse
 from raincheck.cli.wishes import (
     PATIENCE,
     ConnectOption,
@@ -60,6 +60,12 @@ def call(
 
     However long it takes, and through what it asks.
     """
+    from raincheck.cli.unquoted import check_quotes
+
+    try:
+        check_quotes(server, tool, arguments or [])
+    except Unusable as error:
+        refuse(str(error), as_json=as_json)
     # The SDK takes most of a second to import. Other commands do without it.
     from raincheck.cli.calling import call_tool, show_tools
 

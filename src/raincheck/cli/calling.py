@@ -9,16 +9,17 @@ from rich.console import Console
 from raincheck.cli.arguments import check_arguments, read_arguments, read_files
 from raincheck.cli.book import Ledger
 from raincheck.cli.book_option import book_path
-from raincheck.cli.conformance import read_headers
 from raincheck.cli.endings import Ending, Unusable
 from raincheck.cli.following import Vigil
+from raincheck.cli.headers import read_headers
 from raincheck.cli.listing import find_tool, list_tools, print_tools
 from raincheck.cli.live import Bar, Lines, Shown
+from raincheck.cli.manner import Manner
 from raincheck.cli.plain import printable
 from raincheck.cli.questions import Asker
 from raincheck.cli.reaching import quiet, reach, said_by
 from raincheck.cli.results import print_result
-from raincheck.cli.staying import Manner
+from raincheck.cli.staying import begun, conclude
 from raincheck.cli.targets import Target, read_target
 from raincheck.cli.terminal import Terminal
 from raincheck.cli.wishes import Wishes
@@ -72,7 +73,7 @@ class Scene:
     async def stay(self, handle: Handle, manner: Manner) -> Ending:
         """Wait for the end of a task."""
         self.shown.begin(self.tool, handle.task_id)
-        return await manner.conclude(self.vigil.until_ended(handle), handle, self)
+        return await conclude(manner, self.vigil.until_ended(handle), handle, self)
 
     def close(self) -> None:
         """Nothing more is shown: the terminal is as it was."""
@@ -98,17 +99,17 @@ async def call_tool(
     await book.slips()
     manner, scene = make_manner(target, book, wishes), Scene(name, wishes.timeout)
     with scene.set():
-        guard = scene.vigil.until_there
-        async with reach(target, book=book, asked=scene.asker, within=wishes.within, guard=guard) as client:
+        guard, shown = scene.vigil.until_there, scene.shown
+        async with reach(target, book=book, asked=scene.asker, within=wishes.within, guard=guard, told=shown) as client:
             async with _telling(target):
                 tool = find_tool(await guard(list_tools(await client.connected())), name)
             arguments = read_arguments(given, tool.input_schema)
             if checks:
                 check_arguments(name, arguments, tool.input_schema)
             scene.vigil.begin()
-            scene.shown.begin(name, None)
+            shown.begin(name, None)
             beginning = client.call(name, arguments, key=key, progressed=scene.progressed)
-            handle = await manner.begun(scene.vigil.until_begun(beginning), name, scene, book)
+            handle = await begun(manner, scene.vigil.until_begun(beginning), name, scene, book)
             if handle.slip is None:
                 scene.close()
                 return print_result(await handle.result(), as_json=wishes.as_json)

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.findings import WIDE
+from raincheck.cli.telling import WIDE
 from raincheck.server.explaining import ExplainedTool, Explanation, Gets, Treatment
 from raincheck.wire.spoken import in_words
 

@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from raincheck.cli.telling import WIDE
 from raincheck.testing.g1.needs import NO_TOOL
 from raincheck.testing.g1.report import Finding, Report
 from raincheck.testing.g1.verdicts import Outcome
@@ -14,8 +15,6 @@ STYLES = {
     Outcome.WARNING: "yellow",
     Outcome.SKIPPED: "dim",
 }
-WIDE = 160
-"""The width of a table that goes into a file, where there is no screen to fit."""
 
 
 def print_findings(report: Report, console: Console | None = None) -> None:

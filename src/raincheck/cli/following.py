@@ -13,13 +13,14 @@ from raincheck.cli.endings import Ending, tell
 from raincheck.cli.live import Shown, show_update
 from raincheck.cli.questions import Asker
 from raincheck.cli.terminal import Aborted, Gone, Terminal
+from raincheck.cli.tidying import fatal_signals
 from raincheck.client import Handle, Update
 
 T = TypeVar("T")
 
 ELICITATION = "elicitation/create"
 
-MENU = "[d]etach and let it go on, [c]ancel it, or Enter to wait on:"
+MENU = "[d]etach and come back later, [c]ancel it, or Enter to wait on:"
 
 
 def updates_of(handle: Handle) -> AsyncGenerator[Update]:
@@ -58,10 +59,10 @@ class Vigil:
 
     @contextmanager
     def watching(self) -> Generator[None]:
-        """Take Ctrl-C and SIGTERM, and give them back at the end."""
+        """Take Ctrl-C and other signals that end programs, and give them back at the end."""
         loop, command = asyncio.get_running_loop(), asyncio.current_task()
         assert command is not None  # noqa: S101 - this is called in one
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        numbers = (signal.SIGINT, *fatal_signals())
         for number in numbers:
             loop.add_signal_handler(number, self._interrupted, number, command)
         try:

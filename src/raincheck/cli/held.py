@@ -21,7 +21,8 @@ from raincheck.cli.wishes import (
 IDS = """
 The id is that of a call which `raincheck call` left under way; its beginning is enough. A server that is a command is
 started again, where it was started then, with the environment as it is now. A header is not kept, nor a
-password or a token in a URL: give them again, by --header and --server.
+password or a token in a URL: give them again, by --header and --server. What looks secret in a command is kept, in a
+file that you alone can read, and not shown.
 """
 
 # What follows a line with a backspace alone is printed as it stands.
@@ -50,7 +51,7 @@ Examples:
   raincheck cancel 01a1e261d7ab
 {IDS}
 It ends with 0 if the task is cancelled, or asked to stop; with 1 if it had ended before; and with 2 if it could not be
-tried.
+tried, or is not in the book. One that is cancelled is struck off that, so a second time ends with 2.
 """
 
 ANSWER = f"""

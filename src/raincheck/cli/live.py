@@ -16,6 +16,8 @@ from raincheck.wire.spoken import clipped
 
 LONGEST_MESSAGE = 60
 
+LOST, BACK = "connection lost, trying again", "connected again"
+
 ENDS = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
@@ -28,6 +30,14 @@ class Shown(Protocol):
 
     def show(self, amount: Amount | None, message: str | None, status: str) -> None:
         """How far it is."""
+        ...
+
+    def lost(self) -> None:
+        """The server does not answer, and is tried again."""
+        ...
+
+    def back(self) -> None:
+        """It answers again."""
         ...
 
     @contextmanager
@@ -58,7 +68,7 @@ class Bar:
             transient=True,
         )
         self._line = self._bar.add_task("", start=False, total=None, amount="")
-        self._tool = ""
+        self._tool = self._said = ""
         self._is_closed = False
 
     def begin(self, tool: str, task_id: str | None) -> None:
@@ -73,11 +83,23 @@ class Bar:
 
     def show(self, amount: Amount | None, message: str | None, status: str) -> None:
         said = printable(clipped(message or status.replace("_", " "), LONGEST_MESSAGE))
-        self._bar.update(
-            self._line, description=f"{self._tool}: {said}", amount="" if amount is None else words(amount)
-        )
+        self._said = f"{self._tool}: {said}"
+        self._bar.update(self._line, description=self._said, amount="" if amount is None else words(amount))
         if amount is not None and amount.total:
             self._bar.update(self._line, completed=amount.done, total=amount.total)
+
+    def lost(self) -> None:
+        self._tell_of_server(f"{self._tool}: {LOST}", LOST)
+
+    def back(self) -> None:
+        # How far it was stays right until it is told anew, which may take a while.
+        self._tell_of_server(f"{self._said or self._tool} ({BACK})", BACK)
+
+    def _tell_of_server(self, description: str, words: str) -> None:
+        if self._is_closed:
+            # Somebody cancels it, and waits for that.
+            tell(words)
+        self._bar.update(self._line, description=description)
 
     @contextmanager
     def aside(self) -> Generator[None]:
@@ -113,6 +135,12 @@ class Lines:
         if line != self._last:
             tell(f"{self._tool}: {line}")
         self._last = line
+
+    def lost(self) -> None:
+        tell(f"{self._tool}: {LOST}")
+
+    def back(self) -> None:
+        tell(f"{self._tool}: {BACK}")
 
     @contextmanager
     def aside(self) -> Generator[None]:

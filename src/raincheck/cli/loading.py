@@ -14,6 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from raincheck.cli.blaming import blame
+from raincheck.cli.loaded_only import loaded_only
 from raincheck.errors import ConfigurationError
 from raincheck.server import Tasks
 from raincheck.server.sdk import AnyServer
@@ -61,7 +62,7 @@ def load_module(where: str) -> ModuleType:
     _be_found_in(Path.cwd())
     path = Path(where)
     is_name = all(part.isidentifier() for part in where.split(".")) and path.suffix != ".py" and not path.is_file()
-    with _as_program(where):
+    with _as_program(where), loaded_only(_is_server):
         module = _load_by_name(where) if is_name else _load_file(path)
     if getattr(module, "__file__", None) is None and hasattr(module, "__path__"):
         raise _is_folder(where)

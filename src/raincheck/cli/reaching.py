@@ -11,11 +11,12 @@ from mcp.client.session import ElicitationFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation
 
+from raincheck.cli.contact import Contact, Told
 from raincheck.cli.endings import Unusable
 from raincheck.cli.plain import typed
 from raincheck.cli.targets import Target
-from raincheck.cli.url_target import NO_SERVER
-from raincheck.client import BadAnswer, CallLost, ServerUnreachable, Slip, TaskBook, TaskClient
+from raincheck.client import BadAnswer, CallLost, RequestRefused, ServerUnreachable, Slip, TaskBook, TaskClient
+from raincheck.client.errors import NO_SERVER
 from raincheck.wire.spoken import in_words
 
 NOISY = ("mcp", "httpx2", "httpcore2", "raincheck")
@@ -47,14 +48,16 @@ async def reach(
     asked: ElicitationFnT | None,
     within: float,
     guard: Guard | None = None,
+    told: Told | None = None,
 ) -> AsyncGenerator[TaskClient]:
-    """A client that is connected. The guard may give up waiting for that.
+    """A client that is connected. The guard may give up waiting for that; later losses are told of.
 
     Raises:
         Unusable: it can't be connected; it says why, and what to do.
     """
     ours = Implementation(name="raincheck", version=version("raincheck"))
-    client = TaskClient(target.connect, name=target.name, book=book, elicitation_callback=asked, client_info=ours)
+    connect = target.connect if told is None else Contact(target.connect, told).connect
+    client = TaskClient(connect, name=target.name, book=book, elicitation_callback=asked, client_info=ours)
     try:
         async with asyncio.timeout(within):
             await (client.__aenter__() if guard is None else guard(client.__aenter__()))
@@ -73,15 +76,23 @@ async def reach(
 
 def explain_broken(target: Target, error: CallLost) -> str:
     """What to do about a call of which nobody knows whether it has begun."""
+    advice = (
+        "the key does not help, since the server does not say that it takes one from you for this tool"
+        if error.has_key
+        else "where it must not run twice, call with --idempotency-key in the first place, if the server knows you"
+    )
     return (
         f"the connection to {target.shown} broke while {error.tool!r} was called: it may have run, or not. Look before "
-        f"you call it again; where it must not run twice, call with --idempotency-key in the first place"
-        f"{said_by(target)}"
+        f"you call it again; {advice}{said_by(target)}"
     )
 
 
 def explain_lost(target: Target, error: ServerUnreachable | BadAnswer) -> str:
     """Why a server can't be talked to, and what to do."""
+    if isinstance(error, RequestRefused):
+        to_do = target.hint()
+        refused = f"{target.shown} refuses what it is asked (HTTP {error.status})"
+        return target.cleaned(str(error)).replace(target.name, target.shown) if to_do is None else f"{refused}: {to_do}"
     # Of what a library says, the first line is for people.
     before, mark, reason = target.cleaned(str(error)).replace(target.name, target.shown).partition("can't be reached: ")
     words = f"{before}{mark}{reason.partition(chr(10))[0]}"

@@ -70,7 +70,15 @@ def _serve(
         )
     # The SDK takes most of a second to import. Other commands do without it.
     from raincheck.cli.loading import load_tasks, stdout_aside
-    from raincheck.cli.serving import parse_endpoint, serve_http, serve_stdio, serve_unix, unwrapped
+    from raincheck.cli.serving import (
+        asks_who,
+        is_open_to_others,
+        parse_endpoint,
+        serve_http,
+        serve_stdio,
+        serve_unix,
+        unwrapped,
+    )
 
     endpoint = None if http is None else parse_endpoint(http)
     with stdout_aside():
@@ -79,6 +87,9 @@ def _serve(
 
     def listens(where: str) -> None:
         tell(f"{tasks.server.name!r} is served at {where}")
+        if endpoint is not None and is_open_to_others(endpoint[0]) and not asks_who(tasks.server):
+            alone = f"--http 127.0.0.1:{endpoint[1]} is for this machine alone"
+            tell(f"anyone who reaches this machine can call it, for it asks nobody who they are: {alone}")
         if as_json:
             typer.echo(json.dumps({"name": tasks.server.name, "at": where}))
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
@@ -109,8 +110,7 @@ async def serve_http(tasks: Tasks, host: str, port: int, listens: Listens) -> No
         try:
             # Not left to the HTTP server, which would print what keeps it from starting with all of its stack.
             async with app.router.lifespan_context(app):
-                shown = f"[{host}]" if ":" in host else host
-                listens(f"http://{shown}:{listening.getsockname()[1]}/mcp")
+                listens(f"http://{_called(host)}:{listening.getsockname()[1]}/mcp")
                 await http.serve(sockets=[listening])
         finally:
             stopping.cancel()
@@ -142,6 +142,26 @@ def parse_endpoint(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and int(port) < 65_536) or (":" in host and bare == host):
         raise ConfigurationError(f"{text!r} is not where a server can listen: write HOST:PORT, as in 127.0.0.1:8000")
     return bare or "127.0.0.1", int(port)
+
+
+def _called(host: str) -> str:
+    """A host as it stands in a URL. That of all addresses is no address: there it is this machine's own."""
+    usable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what is listened at was chosen
+    return f"[{usable}]" if ":" in usable else usable
+
+
+def is_open_to_others(host: str) -> bool:
+    """Whether other machines may get through to what listens there."""
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
+
+
+def asks_who(server: object) -> bool:
+    """Whether an HTTP server lets in only whom it knows: one of the SDK, or of FastMCP."""
+    own = getattr(getattr(server, "settings", None), "auth", None)
+    return own is not None or getattr(getattr(server, "server", None), "auth", None) is not None
 
 
 def _listen(host: str, port: int) -> socket.socket:

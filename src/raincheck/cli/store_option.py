@@ -11,6 +11,7 @@ import typer
 from raincheck.address import MemoryAddress, SqliteAddress
 from raincheck.cli import COULD_NOT_RUN
 from raincheck.cli.endings import refuse
+from raincheck.cli.tidying import run_tidily
 from raincheck.clock import Clock, SystemClock
 from raincheck.errors import ConfigurationError, RaincheckError, TaskError
 from raincheck.opening import VARIABLE, find_address, is_there, open_twin
@@ -45,7 +46,7 @@ def run(ctx: typer.Context, work: Callable[[Clock], Awaitable[bool]]) -> NoRetur
         return await work(clock)
 
     try:
-        is_done = asyncio.run(main())
+        is_done = run_tidily(main())
     except RaincheckError as error:
         # What is wrong with a task that was named is no reason why the command can't be run.
         ending = NOT_DONE if isinstance(error, TaskError) else COULD_NOT_RUN

@@ -1,6 +1,7 @@
 """Servers as somebody names them in a shell: a URL, a command, or a Unix socket."""
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -15,10 +16,13 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from raincheck.cli.endings import Unusable
 from raincheck.cli.plain import printable
+from raincheck.cli.secrecy import cover
 from raincheck.cli.unix_transport import unix_client
 from raincheck.cli.url_target import UrlTarget
 
 UNIX = "unix:"
+
+VARIABLE = re.compile(r"\w+=")
 
 LAST_LINES = 8
 """Of what a server said before it ended."""
@@ -90,9 +94,10 @@ class CommandTarget:
     has_secret = False
 
     def __init__(self, words: list[str], folder: Path, *, is_heard: bool) -> None:
-        self.shown = shlex.join(words)
+        self._covered = cover(words)
+        self.shown = self._covered.text
         # Where it is started matters as much: it may be told of files beside it.
-        self.name = f"cd {shlex.quote(str(folder))} && {self.shown}"
+        self.name = f"cd {shlex.quote(str(folder))} && {shlex.join(words)}"
         self._parameters = StdioServerParameters(
             command=words[0], args=words[1:], env=dict(os.environ), cwd=folder, encoding_error_handler="replace"
         )
@@ -109,14 +114,14 @@ class CommandTarget:
         if self._log is None:
             return ""
         self._log.seek(0)
-        lines = [printable(line) for line in self._log.read().splitlines() if line.strip()]
+        lines = [printable(line) for line in self.cleaned(self._log.read()).splitlines() if line.strip()]
         return "\n".join(f"  {line}" for line in lines[-LAST_LINES:])
 
     def hint(self) -> str | None:
         return None
 
     def cleaned(self, text: str) -> str:
-        return text
+        return self._covered.clean(text)
 
 
 def read_target(text: str, headers: Mapping[str, str], *, is_heard: bool = False, is_kept: bool = False) -> Target:
@@ -148,7 +153,8 @@ def _read_command(text: str) -> tuple[list[str], Path]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise Unusable(f"{text!r} can't be split into words ({error}): quote it as in a shell") from error
+        # Not repeated: there may be something secret in it.
+        raise Unusable(f"the server can't be split into words ({error}): quote it as in a shell") from error
     match words:
         case ["cd", folder, "&&", *command]:
             return command, Path(folder).expanduser().absolute()
@@ -161,11 +167,22 @@ def _check_command(text: str, words: list[str], folder: Path) -> None:
     if not words:
         raise Unusable(f"{text!r} names no server: {what}")
     if not folder.is_dir():
-        raise Unusable(f"the folder {folder}, where {shlex.join(words)} is to be started, is not there")
+        raise Unusable(f"the folder {folder}, where {cover(words).text} is to be started, is not there")
     program = words[0]
     if len(words) == 1 and program.partition(":")[0].endswith((".py", ".yaml", ".yml")):
         raise Unusable(f'{program} is a file, and not a command: write "raincheck serve {program}"')
-    found = shutil.which(folder / program if os.sep in program else program)
-    if found is None:
-        hint = f"write http://{program}" if ":" in program or program.startswith("localhost") else what
-        raise Unusable(f"there is no program {program!r} here or on your PATH: {hint}")
+    if shutil.which(folder / program if os.sep in program else program) is None:
+        raise Unusable(
+            f"there is no program {cover([program]).text!r} here or on your PATH: {_instead(program) or what}"
+        )
+
+
+def _instead(program: str) -> str | None:
+    """What to write for a word that is no program."""
+    if VARIABLE.match(program):
+        return (
+            "a variable is set before raincheck itself, and the server gets it; or by env, as in 'env NAME=… python …'"
+        )
+    if ":" in program or program.startswith("localhost"):
+        return f"write http://{program}"
+    return None

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli import telling
-from raincheck.cli.findings import WIDE
 from raincheck.cli.plain import printable, told_id
 from raincheck.cli.selecting import Filters, NamespaceOption, OwnerOption, StatusOption, ToolOption, select
 from raincheck.cli.store_option import JsonOption, StoreOption, open_existing, run
 from raincheck.cli.task_facts import facts_of
+from raincheck.cli.telling import WIDE
 from raincheck.clock import Clock
 from raincheck.core.records import Task, Tool
 from raincheck.stores.requests import PAGE_LIMIT
@@ -25,6 +25,9 @@ COLUMNS = ("id", "namespace", "owner", "tool", "status", "age", "attempt")
 
 ROOMY = 100
 """From how many characters on a line has room for everything."""
+
+LONGEST_LINE = 10_000
+"""Characters, where nothing is wrapped."""
 
 LONGEST = {"id": 16, "namespace": 10, "owner": 10, "tool": 14}
 """How long these are where it has not."""
@@ -78,7 +81,8 @@ def ls(
 def print_tasks(
     tasks: list[Task], *, now: datetime, filters: Filters, has_more: bool, console: Console | None = None
 ) -> None:
-    console = console or telling.make_console()
+    # Without a terminal, whoever reads lines finds one for each task, however long that is.
+    console = console or telling.make_console(wide=LONGEST_LINE)
     if not tasks:
         console.print("no tasks" if filters.is_anything else "no tasks like that", soft_wrap=True)
         return

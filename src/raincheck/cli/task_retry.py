@@ -12,7 +12,7 @@ from datetime import datetime
 import typer
 
 from raincheck.cli.finding_tasks import EVERYTHING
-from raincheck.cli.plain import ID_SHOWN, printable
+from raincheck.cli.plain import ID_SHOWN, printable, told_id
 from raincheck.cli.store_option import ACTOR, JsonOption, StoreOption
 from raincheck.cli.task_steer import Done, IdsArgument, NotDone, ReasonOption, act_on_each
 from raincheck.clock import new_task_id
@@ -21,10 +21,12 @@ from raincheck.core.content import Journal
 from raincheck.core.create import NewTask, create
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Limits
+from raincheck.core.owner import Scope
 from raincheck.core.records import Task
 from raincheck.core.text import clip
 from raincheck.errors import TaskNotFound
 from raincheck.stores.interface import Store
+from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 
 # What follows a line with a backspace alone is printed as it stands.
 EPILOG = """
@@ -35,7 +37,8 @@ Examples:
   raincheck tasks retry 019b76da40a1 --reason 'the disk was full' --json
 
 What has ended never changes, so the new task has an id of its own, which is printed; it has the same tool, arguments
-and owner, and a server of the same name runs it. It ends with 0, with 1 if something was not done, or with 2 if the
+and owner, and a server of the same name runs it. A task is run again once: if that went wrong too, retry the new one.
+It ends with 0, with 1 if something was not done, or with 2 if the
 store can't be used.
 """
 
@@ -58,6 +61,11 @@ def retry(
             journal = await opened.journal(task.id, EVERYTHING, now=now)
         except TaskNotFound as error:
             raise NotDone(task.id, "is gone by now") from error
+        before = await last_retry(opened, task, now)
+        if before is not None:
+            raise NotDone(
+                task.id, f"was run again before, as {told_id(before.id)}, which is {before.phase}: see to that"
+            )
         creation = same_again(journal, reason, now)
         # Whoever operates the store decides, and not how many tasks their owner may have.
         new = await opened.create(creation, quota=NO_QUOTA, now=now)
@@ -78,6 +86,40 @@ def check_may_retry(task: Task) -> None:
         raise NotDone(task.id, "has completed: there is nothing to run again")
 
 
+async def last_retry(store: Store, old: Task, now: datetime) -> Task | None:
+    """The task that somebody has run this again as; None if nobody has, or it is not kept any longer.
+
+    Nothing about that can be written to the old one, so it is looked for among what came after it.
+    """
+    query = TaskQuery(Scope.within(old.namespace), tool=old.tool.name)
+    after = None
+    while True:
+        page = await store.list_tasks(query, now=now, after=after, limit=PAGE_LIMIT)
+        for task in page.tasks:
+            if task.created_at < old.created_at:
+                return None
+            if task.owner == old.owner and await _is_retry_of(store, task, old, now):
+                return task
+        after = page.next
+        if after is None:
+            return None
+
+
+async def _is_retry_of(store: Store, task: Task, old: Task, now: datetime) -> bool:
+    if task.id == old.id:
+        return False
+    try:
+        beginning = await store.history(task.id, EVERYTHING, now=now, limit=1)
+    except TaskNotFound:
+        return False
+    return any(entry.actor == ACTOR and (entry.note or "").partition(": ")[0] == _note(old) for entry in beginning)
+
+
+def _note(old: Task) -> str:
+    # Not more of the id: who has the whole of an anonymous task's has the right to it.
+    return f"again what {printable(old.id[:ID_SHOWN])} was"
+
+
 def same_again(journal: Journal, reason: str | None, now: datetime) -> Creation:
     """A new task that asks for the same. It has as much time to its deadline as the old one had."""
     old = journal.task
@@ -96,6 +138,5 @@ def same_again(journal: Journal, reason: str | None, now: datetime) -> Creation:
     )
     # Who made the old one was bounded by limits of their own, which are not known here.
     creation = create(new, now, Limits(arguments=len(journal.arguments), caller=len(journal.caller or b"")))
-    # Not more: who has the whole id of an anonymous task has the right to it.
-    note = f"again what {printable(old.id[:ID_SHOWN])} was" + (f": {reason}" if reason else "")
+    note = f"{_note(old)}: {reason}" if reason else _note(old)
     return replace(creation, entry=replace(creation.entry, note=clip(note)))

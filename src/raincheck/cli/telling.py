@@ -5,7 +5,6 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from raincheck.cli.findings import WIDE
 from raincheck.cli.plain import printable
 from raincheck.core.lifecycle import Status
 from raincheck.core.owner import Owner, OwnerKind
@@ -22,11 +21,14 @@ STYLES = {
 
 TOOL_ERROR = "red"
 
+WIDE = 160
+"""The width of a table that goes into a file, where there is no screen to fit."""
 
-def make_console(*, is_error: bool = False) -> Console:
+
+def make_console(*, is_error: bool = False, wide: int = WIDE) -> Console:
     """Where to print: as wide as the terminal and with colours, or else wide and plain."""
     console = Console(stderr=is_error)
-    return console if console.is_terminal else Console(stderr=is_error, width=WIDE, color_system=None)
+    return console if console.is_terminal else Console(stderr=is_error, width=wide, color_system=None)
 
 
 def told_owner(owner: Owner) -> str:

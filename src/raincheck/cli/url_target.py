@@ -9,14 +9,14 @@ from mcp.client import Transport
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
+from raincheck.client import note_status
+from raincheck.client.errors import NO_SERVER
 from raincheck.client.options import name_of
 
 HTTP_TIMEOUT = httpx2.Timeout(30, read=300)
 """Seconds, as the SDK's own client has them: a stream may be silent for long."""
 
 HTTP_OWN_FAULT = 500
-
-NO_SERVER = "there is no MCP server at this address, which usually ends in /mcp"
 
 STATUSES = {
     401: "it wants to know who you are: give --header 'Authorization: Bearer …'",
@@ -54,7 +54,7 @@ class UrlTarget:
     async def _connected(self) -> AsyncGenerator[TransportStreams]:
         async with (
             httpx2.AsyncClient(
-                headers=self._headers, timeout=HTTP_TIMEOUT, event_hooks={"response": [self._note]}
+                headers=self._headers, timeout=HTTP_TIMEOUT, event_hooks={"response": [note_status, self._note]}
             ) as http,
             streamable_http_client(self._url, http_client=http) as streams,
         ):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from raincheck.cli.endings import Ending, refuse
+from raincheck.cli.tidying import run_tidily
 from raincheck.errors import RaincheckError
 
 PATIENCE = 30.0
@@ -51,7 +52,7 @@ class Wishes:
 def run(work: Coroutine[Any, Any, Ending], *, as_json: bool) -> NoReturn:
     """Do it, and end as it says."""
     try:
-        ending = asyncio.run(work)
+        ending = run_tidily(work)
     except RaincheckError as error:
         refuse(str(error), as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):

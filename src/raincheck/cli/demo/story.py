@@ -60,8 +60,9 @@ async def play(board: Board, folder: Path, person: Person) -> Ending:
             jobs = {line.name: callers.create_task(_call(board, line, stage.url, ask)) for line in board.lines}
             await board.until(lambda: board.lines[0].done >= KILLED_AT and all(line.has_task for line in board.lines))
             await _crash(board, stage)
-    finally:
         board.end()
+    finally:
+        board.pause()
         await stage.kill()
     ended = {name: job.result() for name, job in jobs.items()}
     results = {name: result for name, (_, result) in ended.items()}

@@ -1,0 +1,42 @@
+"""Commands that are told to end leave the terminal as it was."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from calls_kit import COMMAND, at_terminal, run
+
+pytestmark = pytest.mark.usefixtures("workshop")
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+
+
+@SIGNALS
+def test_a_call_is_left_as_if_somebody_detached(url: str, number: signal.Signals) -> None:
+    with at_terminal("call", url, "hold") as screen:
+        screen.expect("holding")
+        os.kill(screen.process.pid, number)
+        screen.expect("hold goes on as task")
+        assert screen.end() == 4
+
+
+@SIGNALS
+def test_tasks_are_not_watched_any_longer(url: str, number: signal.Signals) -> None:
+    assert run("call", url, "hold", "--detach").returncode == 0
+    with at_terminal("tasks", "watch", "--store", "tasks.db") as screen:
+        screen.expect("running")
+        os.kill(screen.process.pid, number)
+        assert screen.end() == 128 + number
+        assert "Traceback" not in screen.text
+    Path("go").touch()
+
+
+def test_whoever_does_not_want_to_be_hung_up_is_not() -> None:
+    Path("server.sh").write_text(f"trap '' HUP; exec {COMMAND}")
+    with at_terminal("call", "sh server.sh", "hold", ignored=signal.SIGHUP) as screen:
+        screen.expect("holding")
+        os.kill(screen.process.pid, signal.SIGHUP)
+        Path("go").touch()
+        screen.expect("let go")
+        assert screen.end() == 0

@@ -1,0 +1,20 @@
+"""What every command has to wait for: no more than it needs."""
+
+import json
+import subprocess
+import sys
+
+from raincheck.cli.conformance import ANSWERED_WITHIN
+from raincheck.testing.g1.caller import Pace
+
+HEAVY = {"mcp", "httpx2", "jsonschema", "uvicorn", "raincheck.testing", "raincheck.server", "raincheck.client"}
+
+
+def test_the_program_is_there_without_what_only_some_commands_need() -> None:
+    script = "import json, sys; import raincheck.cli.program; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) & HEAVY == set()
+
+
+def test_the_suite_is_as_patient_as_it_says_of_itself() -> None:
+    assert Pace.timeout == ANSWERED_WITHIN
