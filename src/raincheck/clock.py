@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from raincheck.core.records import TaskId
+from raincheck.timers import Timers
 
 
 class Clock(Protocol):
@@ -31,6 +32,9 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of this machine."""
 
+    def __init__(self) -> None:
+        self._timers: Timers | None = None
+
     def now(self) -> datetime:
         return datetime.now(UTC)
 
@@ -41,7 +45,11 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
-        return asyncio.get_running_loop().call_later(seconds, call).cancel
+        loop, timers = asyncio.get_running_loop(), self._timers
+        if timers is None or timers.loop is not loop:
+            # What was set in another loop rings there all the same.
+            timers = self._timers = Timers(loop)
+        return timers.after(seconds, call).cancel
 
 
 def new_task_id(now: datetime) -> TaskId:

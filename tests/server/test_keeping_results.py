@@ -8,7 +8,7 @@ from mcp_types import CallToolResult, TextContent
 
 from raincheck.core.payload import Json
 from raincheck.errors import ProtocolError, ToolError
-from raincheck.server.results import as_json, describe_failure, keep_result, telling_errors, text_of, value_of
+from raincheck.server.results import TellingErrors, as_json, describe_failure, keep_result, text_of, value_of
 
 
 def result(text: str, **fields: Json) -> CallToolResult:
@@ -61,7 +61,7 @@ def test_a_result_without_words_still_says_something() -> None:
     ],
 )
 def test_what_a_body_means_for_its_caller_is_told_in_our_words(raised: Exception, told: type[Exception]) -> None:
-    with pytest.raises(told, match="no paper") as caught, telling_errors():
+    with pytest.raises(told, match="no paper") as caught, TellingErrors():
         raise raised
     if isinstance(caught.value, ProtocolError):
         assert (caught.value.code, caught.value.data) == (-32050, {"tray": 2})
@@ -71,7 +71,7 @@ def test_what_a_body_means_for_its_caller_is_told_in_our_words(raised: Exception
 
 
 def test_a_crash_that_the_sdk_wrapped_is_told_as_what_it_was() -> None:
-    with pytest.raises(OSError, match="disk"), telling_errors():
+    with pytest.raises(OSError, match="disk"), TellingErrors():
         raise UnexpectedToolError("Error executing tool print") from OSError("disk")
 
 

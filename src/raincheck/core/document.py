@@ -55,18 +55,19 @@ class TaskDocument:
             AlreadyRecorded: it brings a step or a question that is there already.
         """
         self._check(change)
-        answered = {question.key: question for question in change.inputs if not question.is_open}
-        asked = tuple(question for question in change.inputs if question.is_open)
-        kept = {artifact.name: artifact for artifact in (*self.artifacts, *change.artifacts)}
-        return replace(
-            self,
-            task=self._with_what_is_stored(change.after),
-            history=self.history if change.entry is None else (*self.history, change.entry),
+        # Not `replace`, which takes as long as all the rest.
+        return type(self)(
+            self._with_what_is_stored(change.after),
+            self.arguments,
+            self.caller,
+            self.request_digest,
+            self.history if change.entry is None else (*self.history, change.entry),
             outcome=change.outcome,
             variables=self.variables if change.variables is None else change.variables,
             steps=self.steps + change.steps,
-            inputs=tuple(answered.get(question.key, question) for question in self.inputs) + asked,
-            artifacts=tuple(kept[name] for name in sorted(kept)),
+            inputs=_with_news(self.inputs, change.inputs) if change.inputs else self.inputs,
+            artifacts=_with_latest(self.artifacts, change.artifacts) if change.artifacts else self.artifacts,
+            turn=self.turn,
         )
 
     def extended(self, fence: int, until: datetime) -> Self | None:
@@ -119,3 +120,16 @@ class TaskDocument:
         if self.task.idempotency_key != after.idempotency_key:
             after = after.evolve(idempotency_key=self.task.idempotency_key)
         return after
+
+
+def _with_news(inputs: tuple[InputRequest, ...], news: tuple[InputRequest, ...]) -> tuple[InputRequest, ...]:
+    """With the answers and the new questions that a change brings."""
+    answered = {question.key: question for question in news if not question.is_open}
+    asked = tuple(question for question in news if question.is_open)
+    return tuple(answered.get(question.key, question) for question in inputs) + asked
+
+
+def _with_latest(artifacts: tuple[Artifact, ...], news: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+    """By name, each as it was kept last."""
+    kept = {artifact.name: artifact for artifact in (*artifacts, *news)}
+    return tuple(kept[name] for name in sorted(kept))

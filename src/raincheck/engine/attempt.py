@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never, cast
 
+from raincheck.clock import Clock
 from raincheck.core.commands import Command, Complete, Expire, Release
 from raincheck.core.payload import Json, Payload, decode, encode
 from raincheck.engine.bodies import Body, BodyCall, Ending, LoopBody, Raised, Returned, ThreadBody
@@ -56,6 +57,8 @@ class Attempt:
     verdict: Verdict
     settled: Callable[[Hold], None]
     """Told when what comes of it is written, or nothing does."""
+    machine: Clock
+    """For what happens to the attempt here, whatever clock its task goes by."""
 
     async def run(self, variables: contextvars.Context) -> None:
         """Run the body, and write what comes of it. Returns when nothing of the body runs any more."""
@@ -67,7 +70,7 @@ class Attempt:
             finally:
                 self._close()
             return
-        self.hold.lookout.begin_soon()
+        self.hold.lookout.begin_soon(self.machine)
         timing_out = self._time_out()
         try:
             ending = await self._see_to_its_end(body)
@@ -143,7 +146,10 @@ class Attempt:
             await woken
 
     def _time_out(self) -> "asyncio.Task[None] | None":
-        now, deadline = self.hold.means.clock.now(), self.hold.task.deadline_at
+        deadline = self.hold.task.deadline_at
+        if self.tool.attempt_timeout is None and deadline is None:
+            return None
+        now = self.hold.means.clock.now()
         ends = [
             (seconds, why)
             for seconds, why in (
@@ -152,7 +158,7 @@ class Attempt:
             )
             if seconds is not None
         ]
-        return asyncio.create_task(self._stop_after(*min(ends, key=lambda end: end[0]))) if ends else None
+        return asyncio.create_task(self._stop_after(*min(ends, key=lambda end: end[0])))
 
     async def _stop_after(self, seconds: float, why: Stop) -> None:
         await self.hold.means.clock.sleep(seconds)

@@ -51,6 +51,7 @@ def create_task(
     key = request.idempotency_key
     of_tool = None if tool.timeout is None else timedelta(seconds=tool.timeout)
     timeouts = [timeout for timeout in (of_tool, request.timeout) if timeout is not None]
+    ttl = clamp_ttl(request.ttl, limits.ttl)
     new = NewTask(
         task_id or new_task_id(now),
         request.namespace,
@@ -64,7 +65,7 @@ def create_task(
         priority=tool.priority,
         deadline_at=None if not timeouts else now + min(timeouts),
         retry=tool.retry,
-        retention=replace(tool.retention, ttl=clamp_ttl(request.ttl, limits.ttl) or tool.retention.ttl),
+        retention=replace(tool.retention, ttl=ttl) if ttl else tool.retention,
         actor=request.actor,
     )
     return create(new, now, limits)

@@ -1,8 +1,7 @@
 """Seeing tasks change: one, or many at once. A store that is away for a while is waited for."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable
 
 from raincheck.clock import Clock
 from raincheck.core.content import View
@@ -72,7 +71,9 @@ class Following:
             raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
         seen = dict.fromkeys(task_ids, 0)
         looks_at = self._means.clock.elapsed() + self._look_every
-        with self._wakeups.waiting_for(seen, looks_at=looks_at) as woken, self._timed(within, woken) as timer:
+        woken = self._wakeups.begin_waiting(seen, looks_at=looks_at)
+        timer = None if within is None else Timer(self._means.clock, within, woken)
+        try:
             look_at = set(seen)
             if known is not None and self._will_be_told(known):
                 seen, look_at = {known.id: known.version}, set[TaskId]()
@@ -97,18 +98,10 @@ class Following:
                 if seen:
                     await woken.event.wait()
                     look_at = woken.take()
-
-    @contextmanager
-    def _timed(self, seconds: float | None, woken: Woken) -> Generator[Timer | None]:
-        """Something that is done after so many seconds."""
-        if seconds is None:
-            yield None
-            return
-        timer = Timer(self._means.clock, seconds, woken)
-        try:
-            yield timer
         finally:
-            timer.cancel()
+            self._wakeups.end_waiting(woken)
+            if timer is not None:
+                timer.cancel()
 
     def _will_be_told(self, known: Task) -> bool:
         return self._scope.covers(known.namespace, known.owner) and self._wakeups.will_tell(known)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from raincheck.core.change import Creation
 from raincheck.core.commands import Note
@@ -34,8 +35,11 @@ class LocalDesk:
         self._offspring = offspring
         self._loop = asyncio.get_running_loop()
         self._artifacts = set(hold.journal.artifacts)
-        # From the count to the write, so that branches that run side by side don't get past a bound together.
-        self._counting = asyncio.Lock()
+
+    @cached_property
+    def _counting(self) -> asyncio.Lock:
+        """From the count to the write, so that branches that run side by side don't get past a bound together."""
+        return asyncio.Lock()
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
         await self._hold.check_going_on()

@@ -22,15 +22,14 @@ class Lookout:
         self._look = look
         self._task = task
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._call_off: Callable[[], object] | None = None
         self._job: asyncio.Task[None] | None = None
         self._is_over = False
         self.poked = asyncio.Event()
         """Something may have happened to the task."""
 
-    def begin_soon(self) -> None:
-        self._timer = self._loop.call_later(BEGINS_AFTER, self.begin)
+    def begin_soon(self, clock: Clock) -> None:
+        self._call_off = clock.call_later(BEGINS_AFTER, self.begin)
 
     def begin(self) -> None:
         if self._job is None and not self._is_over:
@@ -38,8 +37,8 @@ class Lookout:
 
     async def end(self) -> None:
         self._is_over = True
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._call_off is not None:
+            self._call_off()
         if self._job is not None:
             self._job.cancel()
             await asyncio.wait([self._job])

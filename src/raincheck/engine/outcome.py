@@ -7,7 +7,7 @@ the log and the history have the whole of it.
 import logging
 import secrets
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -39,11 +39,11 @@ OUR_OWN = (CheckpointMismatch, TaskFailed, InvalidValue, QuotaExceeded)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Says what becomes of one attempt. `chance` is a random number for the wait before the next."""
+    """Says what becomes of one attempt. `chance` draws a random number for the wait before the next."""
 
     task: Task
     tool: TaskTool
-    chance: float
+    chance: Callable[[], float]
     traceback_limit: int = TRACEBACK_LIMIT
     """So that what is told of an error is never too much to be kept."""
 
@@ -60,7 +60,7 @@ class Verdict:
         if error.data is not None:
             told["data"] = error.data
         shown = encode(cast("Json", told), what=f"the error of tool {self.tool.name!r}")
-        return Fail(self.task.fence, shown, message, retryable=False, chance=self.chance)
+        return Fail(self.task.fence, shown, message, retryable=False, chance=self.chance())
 
     def timed_out(self) -> Fail:
         """The attempt took too long."""
@@ -68,7 +68,7 @@ class Verdict:
         logger.warning("task %s: %s (tool %s)", self.task.shown_id, message, self.tool.name)
         error = encode({"kind": "timeout", "message": message})
         retryable = self._may_be_cut_off and issubclass(TimeoutError, self.tool.retry_on)
-        return Fail(self.task.fence, error, message, retryable=retryable, chance=self.chance)
+        return Fail(self.task.fence, error, message, retryable=retryable, chance=self.chance())
 
     def raised(self, error: BaseException) -> Fail:
         """The body raised an error that it should not have."""
@@ -94,7 +94,7 @@ class Verdict:
         told = {"error_id": error_id, "type": type(error).__name__}
         text = plain_text("".join(traceback.format_exception(error))[-self.traceback_limit :])
         detail = encode({**told, "traceback": text})
-        return Fail(self.task.fence, shown, message, retryable=retryable, chance=self.chance, detail=detail)
+        return Fail(self.task.fence, shown, message, retryable=retryable, chance=self.chance(), detail=detail)
 
     @property
     def _may_be_cut_off(self) -> bool:

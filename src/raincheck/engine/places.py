@@ -69,7 +69,7 @@ class Places:
 
     def hear(self, hint: Hint) -> None:
         """Have the worker look, unless all that changed is under way here: then there is nothing in it to claim."""
-        if hint == ANYTHING or not all(task_id in self._by_task for task_id in hint):
+        if hint == ANYTHING or not hint <= self._by_task.keys():
             self._room.changed.set()
 
     def settle(self, task: Task) -> None:

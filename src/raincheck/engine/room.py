@@ -21,7 +21,7 @@ class Room:
 
     def needed(self, tool: str) -> asyncio.Event:
         """Set while another task could run in the place of an attempt of this tool."""
-        return self._needed.setdefault(tool, asyncio.Event())
+        return self._needed.get(tool) or self._needed.setdefault(tool, asyncio.Event())
 
     def ask_for_places(self, tools: Collection[str]) -> None:
         """Have the attempts of these tools give way if they only wait, and those of no others."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
+from raincheck.clock import SystemClock
 from raincheck.core.commands import Park
 from raincheck.core.content import Journal
 from raincheck.core.owner import Scope
@@ -58,6 +59,7 @@ class Runner:
         self._chance = chance
         # As they are where the engine is made. Each attempt gets a copy, so that none sees what another set.
         self._variables = contextvars.copy_context()
+        self._machine = SystemClock()
         self._is_stopping = False
         self._unsettled: set[asyncio.Event] = set()
         self.holds: tuple[Hold, ...] = ()
@@ -169,5 +171,5 @@ class Runner:
         desk = LocalDesk(hold, checkpoints, reports, patience, offspring)
         # A character takes up to six bytes in JSON.
         traceback_limit = min(TRACEBACK_LIMIT, self._means.limits.outcome // 8)
-        verdict = Verdict(hold.task, tool, self._chance(), traceback_limit)
-        return Attempt(tool, hold, checkpoints, reports, offspring, desk, verdict, self._settled)
+        verdict = Verdict(hold.task, tool, self._chance, traceback_limit)
+        return Attempt(tool, hold, checkpoints, reports, offspring, desk, verdict, self._settled, self._machine)

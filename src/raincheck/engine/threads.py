@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -42,7 +43,11 @@ class StepThreads:
 
     def __init__(self) -> None:
         self.running: set[asyncio.Future[Any]] = set()
-        self._room = asyncio.Semaphore(MOST_STEPS)
+
+    @cached_property
+    def _room(self) -> asyncio.Semaphore:
+        # Most bodies need none.
+        return asyncio.Semaphore(MOST_STEPS)
 
     async def call(self, fn: Callable[[], T]) -> T:
         """Call it in a new thread, and wait for what it returns."""

@@ -63,20 +63,19 @@ class Wakeups:
         """Whether somebody has the task as it is here, and will tell what comes of it."""
         return any(has(task) for has in self._hearing.values())
 
-    @contextmanager
-    def waiting_for(self, task_ids: Iterable[TaskId], *, looks_at: float) -> Generator[Woken]:
-        """What is told whenever one of the tasks may have changed."""
+    def begin_waiting(self, task_ids: Iterable[TaskId], *, looks_at: float) -> Woken:
+        """What is told whenever one of the tasks may have changed, until the waiting is ended."""
         woken = Woken(task_ids, looks_at)
         for task_id in woken.task_ids:
             self._waiting.setdefault(task_id, set()).add(woken)
-        try:
-            yield woken
-        finally:
-            for task_id in woken.task_ids:
-                waiting = self._waiting.get(task_id, set())
-                waiting.discard(woken)
-                if not waiting:
-                    self._waiting.pop(task_id, None)
+        return woken
+
+    def end_waiting(self, woken: Woken) -> None:
+        for task_id in woken.task_ids:
+            waiting = self._waiting.get(task_id, set())
+            waiting.discard(woken)
+            if not waiting:
+                self._waiting.pop(task_id, None)
 
     def wake_all(self) -> None:
         """Tell everybody: what they hear of has ended."""

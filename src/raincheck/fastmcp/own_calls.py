@@ -47,8 +47,8 @@ class OwnCalls:
         engine, arguments = self._running.engine, to_jsonable_python(params.arguments or {})
         creating = engine.submit(params.name, arguments, owner=owner, caller=caller, timeout=UNSEEN_FOR)
         task = await self._leaving.create(creating)
-        with self._leaving.while_wanted(task):
-            result = await self._showing.answer(await engine.wait(task.id, owner=owner))
+        ended = await self._leaving.while_wanted(task, engine.wait(task.id, owner=owner))
+        result = await self._showing.answer(ended)
         if result.get("isError"):
             raise FastToolError(text_of(result))
         return ToolResult.from_mcp_result(CallToolResult.model_validate(result, by_name=False))

@@ -10,9 +10,9 @@ from mcp_types import CallToolRequestParams, InputRequiredResult
 from raincheck.core.payload import Json
 from raincheck.engine.context import TaskContext
 from raincheck.errors import ConfigurationError
-from raincheck.server.callers import acting_for
+from raincheck.server.callers import ActingFor
 from raincheck.server.policy import ServedSettings
-from raincheck.server.results import keep_result, telling_errors
+from raincheck.server.results import TellingErrors, keep_result
 from raincheck.server.rounds import play_rounds
 from raincheck.server.sdk import Handler
 from raincheck.server.workplace import Workplace
@@ -80,7 +80,7 @@ def handler_body(name: str, handler: Handler, workplace: Workplace) -> Callable[
                 return await handler(workplace.request_context(task, params), params)
             return await server.call_tool(name, dict(arguments), workplace.context(task, params))
 
-        with acting_for(task.caller, task.id, name), telling_errors():
+        with ActingFor(task.caller, task.id, name), TellingErrors():
             return keep_result(await play_rounds(task, workplace.first_round(task, name, arguments), play))
 
     body.__name__ = body.__qualname__ = name

@@ -23,8 +23,8 @@ from raincheck.engine.finding import MADE_BY
 from raincheck.engine.sync_context import SyncTaskContext
 from raincheck.engine.tool_checks import check_body, context_parameters, is_coroutine_function
 from raincheck.errors import ConfigurationError, InvalidValue, ToolError
-from raincheck.server.callers import acting_for
-from raincheck.server.results import as_json, describe_failure, keep_result, telling_errors
+from raincheck.server.callers import ActingFor
+from raincheck.server.results import TellingErrors, as_json, describe_failure, keep_result
 from raincheck.server.rounds import play_rounds, resolve
 from raincheck.server.workplace import Workplace
 
@@ -92,7 +92,7 @@ class ServedFunction:
     def _loop_body(self) -> AnyFunction:
         async def body(*, raincheck_context: TaskContext, **arguments: Json) -> Json:
             task = raincheck_context
-            with acting_for(task.caller, task.id, self.name), telling_errors():
+            with ActingFor(task.caller, task.id, self.name), TellingErrors():
                 values = self._read(arguments)
                 first: InputRequiredResult | None = None
                 if not self.needs_loop:
@@ -112,7 +112,7 @@ class ServedFunction:
     def _plain_body(self) -> AnyFunction:
         def body(*, raincheck_context: SyncTaskContext, **arguments: Json) -> Json:
             task = raincheck_context
-            with acting_for(task.caller, task.id, self.name), telling_errors():
+            with ActingFor(task.caller, task.id, self.name), TellingErrors():
                 result = self.fn(**self._read(arguments), **self._with_task(task))
                 return keep_result(self._convert(result))
 

@@ -17,7 +17,7 @@ from raincheck.server.cursors import read_cursor, write_cursor
 from raincheck.server.places import RESULTS, Places
 from raincheck.server.presence import while_there
 from raincheck.server.pushing import Pushing
-from raincheck.server.refusals import invalid_params, refusing
+from raincheck.server.refusals import Refusing, invalid_params
 from raincheck.server.requests import named_task
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
@@ -43,7 +43,7 @@ class G1Methods:
     async def get(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """How the task is."""
         owner = await self._running.owner_of(ctx)
-        with refusing(ctx, owner):
+        with Refusing(ctx, owner):
             task_id = named_task(ctx)
             with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
@@ -53,7 +53,7 @@ class G1Methods:
     async def result(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """What the call itself would have returned, as soon as it is there. Who waits is asked what the task asks."""
         owner = await self._running.owner_of(ctx)
-        with refusing(ctx, owner):
+        with Refusing(ctx, owner):
             view = await self._running.engine.view(named_task(ctx), owner=owner)
             if not view.task.is_terminal:
                 with self._places.taken(owner, 1):
@@ -63,7 +63,7 @@ class G1Methods:
     async def list(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """The caller's tasks, newest first, a page at a time."""
         owner = await self._running.owner_of(ctx)
-        with refusing(ctx, owner):
+        with Refusing(ctx, owner):
             if not owner.may_list:
                 raise MCPError(codes.METHOD_NOT_FOUND, "this server can't tell its callers apart, so it lists nothing")
             engine, clock, key = self._running.engine, self._running.options.clock, self._running.cursor_key
@@ -78,7 +78,7 @@ class G1Methods:
     async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Stop the task, and show it as it is then."""
         owner = await self._running.owner_of(ctx)
-        with refusing(ctx, owner):
+        with Refusing(ctx, owner):
             task_id = named_task(ctx)
             try:
                 task = await self._running.engine.cancel(task_id, owner=owner)

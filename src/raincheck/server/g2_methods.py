@@ -10,7 +10,7 @@ from mcp_types import RequestParams
 from raincheck.core.payload import Json
 from raincheck.errors import IllegalTransition
 from raincheck.server import audit
-from raincheck.server.refusals import invalid_params, refusing
+from raincheck.server.refusals import Refusing, invalid_params
 from raincheck.server.requests import routed_task
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
@@ -28,7 +28,7 @@ class G2Methods:
     async def get(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """How the task is."""
         owner = await self._running.owner_of(ctx)
-        with refusing(ctx, owner):
+        with Refusing(ctx, owner):
             task_id = routed_task(ctx)
             with self._running.pace.polling(owner, task_id):
                 view = await self._running.engine.view(task_id, owner=owner)
@@ -37,7 +37,7 @@ class G2Methods:
     async def update(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Take answers to open questions. Those to questions that are not open are ignored, whatever they are."""
         owner = await self._running.owner_of(ctx)
-        with refusing(ctx, owner):
+        with Refusing(ctx, owner):
             task_id = routed_task(ctx)
             answers = (ctx.params or {}).get("inputResponses")
             if not isinstance(answers, Mapping):
@@ -50,7 +50,7 @@ class G2Methods:
     async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Stop the task, unless it has ended: a caller need not know which of the two was first."""
         owner = await self._running.owner_of(ctx)
-        with refusing(ctx, owner):
+        with Refusing(ctx, owner):
             task_id = routed_task(ctx)
             with suppress(IllegalTransition):
                 task = await self._running.engine.cancel(task_id, owner=owner)

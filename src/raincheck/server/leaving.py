@@ -3,16 +3,18 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 from functools import partial
+from typing import TypeVar
 
 from raincheck.core.records import Task, TaskId
 from raincheck.engine import Engine
-from raincheck.engine.timing import pause_after
+from raincheck.engine.timing import pause_after, unhurt
 from raincheck.errors import RaincheckError, StoreUnavailable
 from raincheck.server.presence import CallerGone
 from raincheck.server.running import Running
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -33,20 +35,19 @@ class Leaving:
         """Wait for a new task. If the caller leaves meanwhile, it is given up as soon as it is there."""
         engine = self._running.engine
         try:
-            return await asyncio.shield(creating)
+            return await unhurt(creating)
         except asyncio.CancelledError:
             self._running.hold(creating)
             creating.add_done_callback(partial(self._created_for_nobody, engine))
             raise
 
-    @contextmanager
-    def while_wanted(self, task: Task) -> Generator[None]:
-        """For as long as a caller waits for the answer to its call. The last of several that leaves gives it up."""
+    async def while_wanted(self, task: Task, waiting: Awaitable[T]) -> T:
+        """Wait, as a caller does for the answer to its call. The last of several that leaves gives the task up."""
         engine = self._running.engine
         self._waiting[task.id] += 1
         is_left = False
         try:
-            yield
+            return await waiting
         except (asyncio.CancelledError, CallerGone):
             is_left = True
             raise

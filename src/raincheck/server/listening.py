@@ -27,7 +27,7 @@ from raincheck.core.owner import Owner
 from raincheck.engine.fingerprint import fingerprint
 from raincheck.errors import StoreUnavailable, TaskNotFound
 from raincheck.server.places import STREAMS, Places
-from raincheck.server.refusals import invalid_params, missing_capability, refusing
+from raincheck.server.refusals import Refusing, invalid_params, missing_capability
 from raincheck.server.requests import is_modern, knows_tasks
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
@@ -67,7 +67,7 @@ class Listening:
             return await call_next(ctx)
         owner = await self._running.owner_of(ctx)
         with ExitStack() as stack:
-            with refusing(ctx, owner):
+            with Refusing(ctx, owner):
                 if not knows_tasks(ctx):
                     raise missing_capability()
                 task_ids = _check_ids(wanted["taskIds"])

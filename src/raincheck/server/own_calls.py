@@ -39,8 +39,7 @@ def caller_of(function: ServedFunction, running: Running) -> Callable[..., Any]:
             function.name, to_jsonable_python(arguments), owner=owner, caller=caller, timeout=UNSEEN_FOR
         )
         task = await leaving.create(creating)
-        with leaving.while_wanted(task):
-            result = await showing.answer(await engine.wait(task.id, owner=owner))
+        result = await showing.answer(await leaving.while_wanted(task, engine.wait(task.id, owner=owner)))
         if result.get("isError"):
             raise SdkToolError(text_of(result))
         return CallToolResult.model_validate(result)

@@ -89,22 +89,30 @@ def crashed(method: str, error: Exception) -> MCPError:
     return MCPError(codes.INTERNAL_ERROR, "Internal server error")
 
 
-@contextmanager
-def telling(method: str) -> Generator[None]:
-    """Tell the caller of errors in the protocol's words.
+class InProtocolWords:
+    """Tells the caller of errors in the protocol's words. Every request enters it, so it is no generator: those cost.
 
     Raises:
         MCPError: instead of any other.
     """
-    try:
-        yield
-    except MCPError:
-        raise
-    except RaincheckError as error:
-        raise as_protocol_error(error) from error
-    except Exception as error:
-        # The author's code, such as what makes an idempotency key: what it says is not for callers.
-        raise crashed(method, error) from error
+
+    __slots__ = ("_method",)
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, MCPError):
+            raise _told(self._method, error) from error
+
+
+def _told(method: str, error: Exception) -> MCPError:
+    # If it is not ours, it comes from the author's code, such as what makes an idempotency key: what that says is not
+    # for callers.
+    return as_protocol_error(error) if isinstance(error, RaincheckError) else crashed(method, error)
 
 
 @contextmanager
@@ -120,19 +128,29 @@ def reading(view: View) -> Generator[None]:
         raise crashed(f"task {view.task.shown_id}", error) from error
 
 
-@contextmanager
-def refusing(ctx: AnyContext, owner: Owner) -> Generator[None]:
-    """The same, and tell the audit log of every refusal.
+class Refusing:
+    """The same, and tells the audit log of every refusal.
 
     Raises:
         MCPError: instead of any other.
     """
-    try:
-        with telling(ctx.method):
-            yield
-    except MCPError as refusal:
-        _note(ctx, owner, refusal)
-        raise
+
+    __slots__ = ("_ctx", "_owner")
+
+    def __init__(self, ctx: AnyContext, owner: Owner) -> None:
+        self._ctx = ctx
+        self._owner = owner
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if not isinstance(error, Exception):
+            return
+        refusal = error if isinstance(error, MCPError) else _told(self._ctx.method, error)
+        _note(self._ctx, self._owner, refusal)
+        if refusal is not error:
+            raise refusal from error
 
 
 def _note(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:

@@ -1,8 +1,7 @@
 """What a tool returns or raises: as a task keeps it, always the JSON of a `CallToolResult`; and as a call gives it."""
 
 import logging
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, cast
 
 from mcp.server.mcpserver.exceptions import ResourceError, UnexpectedResourceError, UnexpectedToolError
@@ -89,26 +88,36 @@ def call_result(view: View) -> dict[str, Any]:
             raise MCPError(codes.CANCELLED, view.task.status_message or "the call was cancelled")
 
 
-@contextmanager
-def telling_errors() -> Generator[None]:
-    """Turn the SDK's errors into ours: those for the caller to read, and those that are the protocol's.
+class TellingErrors:
+    """Turns the SDK's errors into ours: those for the caller to read, and those that are the protocol's.
 
     Raises:
         ToolError, ProtocolError: what the body meant.
     """
-    try:
-        yield
-    except ToolError as error:
-        if isinstance(error.content, Mapping):
-            raise
-        raise ToolError(str(error), content=as_json(error_result(str(error)))) from error
-    except MCPError as error:
-        raise ProtocolError(error.error.message, error.error.code, error.error.data) from error
-    except (UnexpectedToolError, UnexpectedResourceError) as error:
-        # The SDK's words for a crash. Whether it is tried again depends on what it was.
-        raise error.__cause__ or error from error
-    except (SdkToolError, ResourceError) as error:
-        raise ToolError(str(error), content=as_json(error_result(str(error)))) from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        meant = None if error is None else _meant(error)
+        if meant is not None:
+            raise meant from error
+
+
+def _meant(error: BaseException) -> BaseException | None:
+    """What a body's error says in our words; None if it stands for itself."""
+    match error:
+        case ToolError() if isinstance(error.content, Mapping):
+            return None
+        case MCPError():
+            return ProtocolError(error.error.message, error.error.code, error.error.data)
+        case UnexpectedToolError() | UnexpectedResourceError():
+            # The SDK's words for a crash. Whether it is tried again depends on what it was.
+            return error.__cause__
+        case ToolError() | SdkToolError() | ResourceError():
+            return ToolError(str(error), content=as_json(error_result(str(error))))
+        case _:
+            return None
 
 
 def describe_failure(tool: str, error: Exception) -> CallToolResult:

@@ -23,7 +23,7 @@ from raincheck.server.owners import KEY_NAME as OWNERS
 from raincheck.server.owners import owner_of
 from raincheck.server.pace import Pace
 from raincheck.server.recalling import tell_of_missing_tools
-from raincheck.server.refusals import telling
+from raincheck.server.refusals import InProtocolWords
 from raincheck.server.sdk import AnyContext
 from raincheck.server.shielding import see_through
 from raincheck.wire.plain import Telling
@@ -99,7 +99,7 @@ class Running:
         Raises:
             MCPError: somebody whom we can't keep anything for.
         """
-        with telling(ctx.method):
+        with InProtocolWords(ctx.method):
             theirs = None if self.options.owner is None else self.options.owner(ctx)
             if isinstance(theirs, Awaitable):
                 theirs = await theirs

@@ -24,7 +24,7 @@ from raincheck.server.choosing import choose_inline, choose_plain
 from raincheck.server.g1_middleware import check_may_hand_out, hand_out
 from raincheck.server.leaving import Leaving
 from raincheck.server.plain_calls import PlainCalls
-from raincheck.server.refusals import invalid_params, missing_capability, refusing
+from raincheck.server.refusals import Refusing, invalid_params, missing_capability
 from raincheck.server.requests import Tier, asks_for_task, is_modern, knows_tasks, speaks_g1, tier_of
 from raincheck.server.results import as_json, describe_failure, text_of
 from raincheck.server.rounds import resolve
@@ -52,12 +52,12 @@ class ToolCalls:
         self._strangers = Strangers(running.options.clock, running.options.settings.quota)
 
     async def __call__(self, ctx: AnyContext, params: CallToolRequestParams) -> HandlerResult:
-        is_theirs = tool_of(self._workplace.server, params.name) is not None
-        if self._plain is not None and self._plain.has(params.name) and not is_theirs:
+        # A tool of the server's own wins over ours.
+        if self._plain and self._plain.has(params.name) and tool_of(self._workplace.server, params.name) is None:
             if asks_for_task(ctx):
                 raise _not_as_a_task(params.name)
             owner = await self._running.owner_of(ctx)
-            with refusing(ctx, owner):
+            with Refusing(ctx, owner):
                 return await self._plain(ctx, params, owner)
         tool = self._tools.find(params.name)
         if tool is None:
@@ -66,7 +66,7 @@ class ToolCalls:
             assert self._tools.handler is not None  # noqa: S101 - set before this serves anything
             return await self._tools.handler(ctx, params)
         owner = await self._running.owner_of(ctx)
-        with refusing(ctx, owner):
+        with Refusing(ctx, owner):
             answer = await self._serve(ctx, tool, params, owner)
         # Not a refusal, whatever it is: what came of the task.
         return await self._showing.answer(answer) if isinstance(answer, View) else answer
@@ -85,10 +85,9 @@ class ToolCalls:
             task = await self._create(ctx, tool, params, owner)
         if asks_for_task(ctx):
             return self._hand_out_as_asked(task, tool)
-        with self._leaving.while_wanted(task):
-            if knows_tasks(ctx) and tool.policy.mode != "forbidden":
-                return await self._hand_out(ctx, task, tool)
-            return await self._waiting.wait(ctx, task, self._plain_wait(ctx, tool))
+        if knows_tasks(ctx) and tool.policy.mode != "forbidden":
+            return await self._leaving.while_wanted(task, self._hand_out(ctx, task, tool))
+        return await self._leaving.while_wanted(task, self._waiting.wait(ctx, task, self._plain_wait(ctx, tool)))
 
     def _plain_wait(self, ctx: AnyContext, tool: ServedTool) -> float | None:
         """Seconds after which a caller without tasks is told how to go on; None if it waits for the result.

@@ -2,8 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Generator, Hashable, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -44,18 +43,25 @@ class IndexedDocuments(Documents):
         self._expiring: list[tuple[datetime, TaskId]] = []
         """When the ended tasks expire, sorted."""
         self._before: dict[TaskId, TaskDocument | None] = {}
+        self._had = self.served, self.durations
 
-    @contextmanager
-    def transaction(self) -> Generator[Mapping[TaskId, TaskDocument | None]]:
-        """What is written in it counts whole or not at all. Gives what it has changed so far, as it was before."""
-        self._before, served, durations = {}, self.served, self.durations
-        try:
-            yield self._before
-        except BaseException:
-            self.served, self.durations = served, durations
-            for task_id, document in self._before.items():
-                self._put(task_id, document)
-            raise
+    def transaction(self, tell: Callable[[Iterable[TaskId]], None] | None = None) -> "Transaction":
+        """What is written in it counts whole or not at all. Then what has changed is told."""
+        return Transaction(self, tell)
+
+    def begin(self) -> None:
+        self._before, self._had = {}, (self.served, self.durations)
+
+    def roll_back(self) -> None:
+        """Be as it was at the beginning."""
+        self.served, self.durations = self._had
+        for task_id, document in self._before.items():
+            self._put(task_id, document)
+
+    @property
+    def changed(self) -> Iterable[TaskId]:
+        """The tasks that were written since the beginning."""
+        return self._before.keys()
 
     def live(self) -> Iterable[Task]:
         return [document.task for document in self._live.values()]
@@ -72,7 +78,8 @@ class IndexedDocuments(Documents):
 
     def next_turn(self, new: Task) -> int:
         served = self.served.get(line_of(new), 0)
-        same_kind, same_tool = (self._turns.get(group, ()) for group in _groups_of(new))
+        kind, tool = _groups_of(new)
+        same_kind, same_tool = self._turns.get(kind, ()), self._turns.get(tool, ())
         return turn_after(same_kind[-1] if same_kind else 0, same_tool[0] if same_tool else served, served)
 
     def __setitem__(self, task_id: TaskId, document: TaskDocument) -> None:
@@ -147,6 +154,26 @@ class IndexedDocuments(Documents):
             siblings.pop(task.id, None)
             if not siblings:
                 del self._live_children[task.parent_id]
+
+
+class Transaction:
+    """Writes to documents, whole or not at all. Every task takes two, so it is no generator: those cost."""
+
+    __slots__ = ("_documents", "_tell")
+
+    def __init__(self, documents: IndexedDocuments, tell: Callable[[Iterable[TaskId]], None] | None) -> None:
+        self._documents = documents
+        self._tell = tell
+
+    def __enter__(self) -> IndexedDocuments:
+        self._documents.begin()
+        return self._documents
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            self._documents.roll_back()
+        elif self._tell is not None:
+            self._tell(self._documents.changed)
 
 
 def _whose(task: Task) -> Hashable:

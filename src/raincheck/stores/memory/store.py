@@ -4,8 +4,8 @@ Each method runs without giving up the event loop, and records are frozen, so no
 what is handed out can't be changed behind the store's back.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 
 from raincheck.core.change import Change, Creation
@@ -19,7 +19,7 @@ from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
-from raincheck.stores.memory.documents import IndexedDocuments
+from raincheck.stores.memory.documents import IndexedDocuments, Transaction
 from raincheck.stores.requests import (
     PAGE_LIMIT,
     ClaimRequest,
@@ -146,12 +146,8 @@ class MemoryStore:
         self._opened()
         return self._feeds.listen()
 
-    @contextmanager
-    def _transaction(self) -> Generator[IndexedDocuments]:
-        documents = self._opened()
-        with documents.transaction() as changed:
-            yield documents
-        self._feeds.publish(changed)
+    def _transaction(self) -> Transaction:
+        return self._opened().transaction(self._feeds.publish)
 
     def _opened(self) -> IndexedDocuments:
         if not self._is_open:

@@ -114,8 +114,10 @@ class WriteLane(Lane):
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        # Another process may have brought a newer raincheck, and migrated the file under this one.
-        schema_version(connection, self._store, self._known_version)
+        # Another process may have brought a newer raincheck, and migrated the file under this one. Everything is looked
+        # at only if something is not as it was: this is done for every commit.
+        if connection.execute("PRAGMA user_version").fetchone()[0] != self._known_version:
+            schema_version(connection, self._store, self._known_version)
         if identity_of(self._path) != self._identity:
             raise file_is_gone(self._path)
 

@@ -1,0 +1,93 @@
+"""Things to be done later that mostly need not be done in the end, because what they are for is over first.
+
+The event loop's own timers are made to ring. One for every call and one for every attempt, each called off a
+millisecond later, take as long as much of what they watch over. Here there is one for all, and calling off is free.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+NOTHING = Context()
+"""So that nothing of whoever sets an alarm is held on to."""
+
+FEW = 1_000
+"""So many that were called off are not worth tidying up."""
+
+
+class Alarm:
+    """Something that is done later, unless it is called off."""
+
+    __slots__ = ("_timers", "call", "context")
+
+    def __init__(self, call: Callable[[], object], timers: "Timers") -> None:
+        self.call: Callable[[], object] | None = call
+        self.context = copy_context()
+        self._timers = timers
+
+    def cancel(self) -> None:
+        if self.call is not None:
+            self.forget()
+            self._timers.note_called_off()
+
+    def forget(self) -> None:
+        """Let go of what it holds: it may be remembered for a while."""
+        self.call, self.context = None, NOTHING
+
+
+class Timers:
+    """The alarms of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._called_off = 0
+        self._numbers = count()
+        self._rings_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many are remembered, with those of the called off that have not been forgotten yet."""
+        return len(self._alarms)
+
+    def after(self, seconds: float, call: Callable[[], object]) -> Alarm:
+        """Have something done after so many seconds."""
+        at, alarm = self.loop.time() + seconds, Alarm(call, self)
+        # The number keeps those of one moment in order, and alarms from being compared.
+        heappush(self._alarms, (at, next(self._numbers), alarm))
+        if at < self._rings_at:
+            self._arm(at)
+        return alarm
+
+    def note_called_off(self) -> None:
+        self._called_off += 1
+        if self._called_off > FEW and self._called_off > len(self._alarms) / 2:
+            self._alarms = [one for one in self._alarms if one[2].call is not None]
+            heapify(self._alarms)
+            self._called_off = 0
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_at = at
+        self._timer = self.loop.call_at(at, self._ring, context=NOTHING)
+
+    def _ring(self) -> None:
+        # The loop rings a little early rather than late.
+        now, self._rings_at, self._timer = max(self.loop.time(), self._rings_at), math.inf, None
+        try:
+            while self._alarms and (self._alarms[0][2].call is None or self._alarms[0][0] <= now):
+                alarm = heappop(self._alarms)[2]
+                call, context = alarm.call, alarm.context
+                if call is None:
+                    self._called_off -= 1
+                else:
+                    alarm.forget()
+                    context.run(call)
+        finally:
+            # Whatever one of them raises, the others ring.
+            if self._alarms and self._alarms[0][0] < self._rings_at:
+                self._arm(self._alarms[0][0])

@@ -1,0 +1,171 @@
+"""One timer of the loop for all that is to be done later."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import pytest
+
+from raincheck.clock import SystemClock
+from raincheck.timers import FEW, Timers
+
+
+class FakeLoop:
+    """As much of an event loop as sets timers, with a time that goes when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers_set = 0
+        self.told: list[str] = []
+        self._timers: list[FakeHandle] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, call: Callable[[], None], *, context: Context) -> "FakeHandle":
+        self.timers_set += 1
+        handle = FakeHandle(when, partial(context.run, call))
+        self._timers.append(handle)
+        return handle
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and have rung what is due then."""
+        self.now += seconds
+        while due := [one for one in self._timers if not one.is_cancelled and one.when <= self.now]:
+            self._timers.remove(due[0])
+            try:
+                due[0].call()
+            except RuntimeError as error:
+                self.told.append(str(error))
+
+
+@dataclass
+class FakeHandle:
+    when: float
+    call: Callable[[], None]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+@pytest.fixture
+def loop() -> FakeLoop:
+    return FakeLoop()
+
+
+@pytest.fixture
+def timers(loop: FakeLoop) -> Timers:
+    return Timers(cast("asyncio.AbstractEventLoop", loop))
+
+
+def test_alarms_ring_in_the_order_of_their_moments_and_not_before(loop: FakeLoop, timers: Timers) -> None:
+    rung: list[str] = []
+    for name, seconds in (("late", 3.0), ("soon", 1.0), ("between", 2.0), ("soon too", 1.0)):
+        timers.after(seconds, lambda name=name: rung.append(name))
+    loop.advance(0.9)
+    assert rung == []
+    loop.advance(0.1)
+    assert rung == ["soon", "soon too"]
+    loop.advance(5.0)
+    assert rung == ["soon", "soon too", "between", "late"]
+
+
+def test_what_is_called_off_does_not_ring(loop: FakeLoop, timers: Timers) -> None:
+    rung: list[str] = []
+    first = timers.after(1.0, lambda: rung.append("first"))
+    timers.after(2.0, lambda: rung.append("second"))
+    first.cancel()
+    first.cancel()
+    loop.advance(1.5)
+    assert rung == []
+    loop.advance(0.5)
+    assert rung == ["second"]
+    assert len(timers) == 0
+
+
+def test_one_alarm_may_call_off_another_of_the_same_moment(loop: FakeLoop, timers: Timers) -> None:
+    rung: list[str] = []
+    timers.after(1.0, lambda: other.cancel())
+    other = timers.after(1.0, lambda: rung.append("other"))
+    loop.advance(1.0)
+    assert rung == []
+
+
+def test_an_alarm_may_set_another(loop: FakeLoop, timers: Timers) -> None:
+    rung: list[str] = []
+    timers.after(1.0, lambda: timers.after(1.0, lambda: rung.append("again")))
+    loop.advance(1.0)
+    loop.advance(1.0)
+    assert rung == ["again"]
+
+
+def test_an_alarm_that_fails_does_not_keep_the_others_from_ringing(loop: FakeLoop, timers: Timers) -> None:
+    rung: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    timers.after(1.0, fail)
+    timers.after(1.0, lambda: rung.append("same moment"))
+    timers.after(2.0, lambda: rung.append("later"))
+    loop.advance(1.0)
+    loop.advance(1.0)
+    assert (rung, loop.told) == (["same moment", "later"], ["no"])
+
+
+def test_many_that_are_called_off_take_one_timer_of_the_loop(loop: FakeLoop, timers: Timers) -> None:
+    for _ in range(100):
+        timers.after(2.0, lambda: None).cancel()
+        loop.advance(0.001)
+    assert loop.timers_set == 1
+
+
+def test_what_was_called_off_is_forgotten_before_it_is_too_much(timers: Timers) -> None:
+    timers.after(3_600.0, lambda: None)
+    for _ in range(10 * FEW):
+        timers.after(3_600.0, lambda: None).cancel()
+    assert len(timers) <= FEW + 1
+
+
+def test_an_alarm_rings_in_the_context_that_it_was_set_in(loop: FakeLoop, timers: Timers) -> None:
+    user: ContextVar[str] = ContextVar("user")
+    rung: list[str] = []
+    for name in ("alice", "bob"):
+        user.set(name)
+        timers.after(1.0, lambda: rung.append(user.get()))
+    loop.advance(1.0)
+    assert rung == ["alice", "bob"]
+
+
+def test_nothing_of_who_called_it_off_is_held_on_to(timers: Timers) -> None:
+    class Request:
+        pass
+
+    def call_off() -> "weakref.ref[Request]":
+        request = Request()
+        timers.after(3_600.0, lambda: request).cancel()
+        ContextVar[Request]("request").set(request)
+        timers.after(3_600.0, lambda: None).cancel()
+        return weakref.ref(request)
+
+    left = Context().run(call_off)
+    gc.collect()
+    assert left() is None
+
+
+def test_a_clock_rings_in_whatever_loop_it_is_asked_in() -> None:
+    clock = SystemClock()
+
+    async def ring() -> str:
+        rung: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        clock.call_later(3_600.0, lambda: rung.set_result("much too late"))
+        clock.call_later(0.0, lambda: rung.set_result("now"))
+        return await rung
+
+    assert [asyncio.run(ring()) for _ in range(2)] == ["now", "now"]
