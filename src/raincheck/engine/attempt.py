@@ -146,19 +146,13 @@ class Attempt:
             await woken
 
     def _time_out(self) -> "asyncio.Task[None] | None":
-        deadline = self.hold.task.deadline_at
-        if self.tool.attempt_timeout is None and deadline is None:
-            return None
-        now = self.hold.means.clock.now()
-        ends = [
-            (seconds, why)
-            for seconds, why in (
-                (self.tool.attempt_timeout, Stop.TIMEOUT),
-                (None if deadline is None else (deadline - now).total_seconds(), Stop.DEADLINE),
-            )
-            if seconds is not None
-        ]
-        return asyncio.create_task(self._stop_after(*min(ends, key=lambda end: end[0])))
+        ends: list[tuple[float, Stop]] = []
+        if self.tool.attempt_timeout is not None:
+            ends.append((self.tool.attempt_timeout, Stop.TIMEOUT))
+        if self.hold.task.deadline_at is not None:
+            left = self.hold.task.deadline_at - self.hold.means.clock.now()
+            ends.append((left.total_seconds(), Stop.DEADLINE))
+        return asyncio.create_task(self._stop_after(*min(ends, key=lambda end: end[0]))) if ends else None
 
     async def _stop_after(self, seconds: float, why: Stop) -> None:
         await self.hold.means.clock.sleep(seconds)
