@@ -1,4 +1,4 @@
-"""Settings for all tests: which Hypothesis profile runs, and that nothing blocks the event loop."""
+"""Settings for all tests: which Hypothesis profile runs, what runs first, and that nothing blocks the event loop."""
 
 import os
 from collections.abc import Iterator
@@ -18,6 +18,12 @@ settings.register_profile(
 )
 settings.register_profile("nightly", settings.get_profile("ci"), max_examples=2_000, stateful_step_count=60)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After they were shuffled: what is long begins first. All the others would wait for it, if it began last."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(autouse=True)

@@ -105,6 +105,7 @@ def test_what_is_installed_has_the_program() -> None:
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in PAGE
 
 
+@pytest.mark.long
 def test_the_commands_of_the_page_print_what_is_on_the_page(tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
         reader = Reader(shell, tmp_path)
