@@ -31,7 +31,12 @@ async def served(app: ASGIApp, path: str = "/mcp", lifespan: Literal["on", "off"
     # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))
-    server = _Uvicorn(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan=lifespan))
+    # Idle connections are left to the client to close, which does so after 5 s. By default this would close them then,
+    # too, and now and then at the very moment when the other writes to one: which fails, and is nobody's fault.
+    config = uvicorn.Config(
+        app, log_level="warning", timeout_graceful_shutdown=1, timeout_keep_alive=600, lifespan=lifespan
+    )
+    server = _Uvicorn(config)
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     up = asyncio.create_task(server.is_up.wait())
     await asyncio.wait([up, serving], return_when=asyncio.FIRST_COMPLETED)
