@@ -47,7 +47,8 @@ class WritesTooLate(stdio.StdioTransport):
         assert self._process.stdin is not None
         with contextlib.suppress(ChildProcessError):  # asyncio was quicker
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - so that nobody reads
-        self._process.stdin.transport.abort()
+        if not self._process.stdin.transport.is_closing():  # nor is a pipe cut off that has been closed meanwhile
+            self._process.stdin.transport.abort()
         await asyncio.sleep(0)
         await super().send(message)
 
