@@ -34,10 +34,10 @@ class Scale:
 
 
 FULL = Scale(
-    "full", throughput_rounds=15, many=1_000_000, growth_rounds=31, idle_seconds=10, cycles=5_000, grace_rounds=25
+    "full", throughput_rounds=15, many=1_000_000, growth_rounds=31, idle_seconds=10, cycles=5_000, grace_rounds=125
 )
 QUICK = Scale(
-    "quick", throughput_rounds=5, many=100_000, growth_rounds=21, idle_seconds=4, cycles=2_000, grace_rounds=9
+    "quick", throughput_rounds=5, many=100_000, growth_rounds=21, idle_seconds=4, cycles=2_000, grace_rounds=45
 )
 
 

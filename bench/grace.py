@@ -19,7 +19,9 @@ from bench.grace_server import AS_TASK, PLAIN
 from bench.progress import Progress
 from bench.rounds import in_turns
 
-CALLS = 100
+CALLS = 20
+"""In a round. Few, so that the two take turns faster than a machine changes how busy it is with others."""
+
 _WARMUP = 50
 _VERSION = "2026-07-28"
 
