@@ -1,14 +1,17 @@
 """Stores that say more, or less, of what has changed than a test would otherwise be sure of."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from raincheck.core.change import Creation
 from raincheck.core.records import Task, TaskId
 from raincheck.stores.feed import ANYTHING, Feed, Hint
 from raincheck.stores.interface import Store
+
+Hear: TypeAlias = Callable[[Hint], None]
 
 
 class KeepsOnly:
@@ -31,16 +34,14 @@ class KeepsOnly:
         return task
 
     @contextmanager
-    def listen(self) -> Generator[AsyncGenerator[Hint]]:
+    def listen(self) -> Generator["Passing"]:
         with self._store.listen() as feed:
-            yield self._pass_on(feed)
+            yield Passing(feed, self._pass_on)
 
-    async def _pass_on(self, feed: Feed) -> AsyncGenerator[Hint]:
-        async for hint in feed:
-            yield hint
-            # Whoever asks for the next has taken this one.
-            self._heard_of |= hint
-            self._heard.set()
+    def _pass_on(self, hear: Hear, hint: Hint) -> None:
+        hear(hint)
+        self._heard_of |= hint
+        self._heard.set()
 
 
 class NamesNobody:
@@ -53,9 +54,9 @@ class NamesNobody:
         return getattr(self._store, name)
 
     @contextmanager
-    def listen(self) -> Generator[AsyncGenerator[Hint]]:
+    def listen(self) -> Generator["Passing"]:
         with self._store.listen() as feed:
-            yield (ANYTHING async for _ in feed)
+            yield Passing(feed, lambda hear, _: hear(ANYTHING))
 
 
 class TellsBeforehand:
@@ -69,14 +70,23 @@ class TellsBeforehand:
         return getattr(self._store, name)
 
     @contextmanager
-    def listen(self) -> Generator[AsyncGenerator[Hint]]:
+    def listen(self) -> Generator["Passing"]:
         with self._store.listen() as feed:
-            yield self._pass_on(feed)
+            yield Passing(feed, self._pass_on)
 
-    async def _pass_on(self, feed: Feed) -> AsyncGenerator[Hint]:
-        async for hint in feed:
-            first, self.first = self.first, None
-            if first is not None:
-                first()
-            # Nobody has a turn in between.
-            yield hint
+    def _pass_on(self, hear: Hear, hint: Hint) -> None:
+        first, self.first = self.first, None
+        if first is not None:
+            first()
+        hear(hint)
+
+
+class Passing:
+    """A feed whose hints are passed on as somebody else sees fit."""
+
+    def __init__(self, feed: Feed, pass_on: Callable[[Hear, Hint], None]) -> None:
+        self._feed = feed
+        self._pass_on = pass_on
+
+    async def each(self, hear: Hear) -> None:
+        await self._feed.each(partial(self._pass_on, hear))

@@ -246,3 +246,43 @@ async def test_of_two_who_wait_on_one_feed_one_hears_and_the_other_goes_on_waiti
     assert [one.result() for one in done] == [frozenset({"one"})]
     feed.publish(frozenset({TaskId("two")}))
     assert [await one for one in still] == [frozenset({"two"})]
+
+
+async def test_whoever_has_each_hint_told_is_told_before_the_writer_goes_on() -> None:
+    feeds, told = Feeds(), list[Hint]()
+    with feeds.listen() as feed:
+        feeds.publish(_ids("before"))
+        hearing = asyncio.create_task(feed.each(told.append))
+        await asyncio.sleep(0)
+        assert told == [_hint("before")]
+        feeds.publish(_ids("a", "b"))
+        assert told[1:] == [_hint("a", "b")]
+        feeds.publish_anything()
+        assert told[2:] == [ANYTHING]
+        feeds.close()
+        async with asyncio.timeout(5):
+            await hearing
+
+
+async def test_a_listener_that_fails_is_told_so_and_the_writer_is_not() -> None:
+    feeds = Feeds()
+
+    def fail(hint: Hint) -> None:
+        raise ValueError(f"not {len(hint)}")
+
+    with feeds.listen() as feed:
+        hearing = asyncio.create_task(feed.each(fail))
+        await asyncio.sleep(0)
+        feeds.publish(_ids("a"))
+        with pytest.raises(ValueError, match="not 1"):
+            await hearing
+        feeds.publish(_ids("b"))
+        assert await _next(feed) == _hint("b"), "from then on it is a feed as before"
+
+
+async def test_a_feed_of_a_closed_store_has_nothing_more_to_tell() -> None:
+    feeds = Feeds()
+    with feeds.listen() as feed:
+        feeds.close()
+        async with asyncio.timeout(5):
+            await feed.each(lambda _: pytest.fail("there was nothing"))

@@ -129,7 +129,7 @@ class Machinery:
 
     async def _listen(self) -> None:
         with self._means.store.listen() as feed:
-            await self._wakeups.run(feed)
+            await feed.each(self._wakeups.pass_on)
 
     async def _all_ended(self) -> None:
         while running := self._places.taken:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from raincheck.core.content import View
 from raincheck.core.records import Task, TaskId
-from raincheck.stores.feed import ANYTHING, Feed, Hint
+from raincheck.stores.feed import ANYTHING, Hint
 
 
 class Woken:
@@ -88,12 +88,11 @@ class Wakeups:
             woken.looks_at = now + look_every
             woken.tell(woken.task_ids)
 
-    async def run(self, feed: Feed) -> None:
-        """Pass on hints until the store is closed."""
-        async for hint in feed:
-            for hear in self._hearing:
-                hear(hint)
-            self.tell(list(self._waiting) if hint == ANYTHING else hint)
+    def pass_on(self, hint: Hint) -> None:
+        """Tell of a hint whom it concerns."""
+        for hear in self._hearing:
+            hear(hint)
+        self.tell(list(self._waiting) if hint == ANYTHING else hint)
 
     def tell(self, task_ids: Iterable[TaskId]) -> None:
         """These may have changed."""

@@ -6,7 +6,7 @@ a bounded set and nothing else.
 """
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -21,15 +21,20 @@ Hint: TypeAlias = frozenset[TaskId]
 
 
 class Feed:
-    """Hints for one listener. Iterate over it; it ends when the store is closed."""
+    """Hints for one listener. Iterate over it, or have `each` of them told; it ends when the store is closed."""
 
     def __init__(self) -> None:
         self._pending: set[TaskId] = set()
         self._has_missed = False
         self._closed = False
         self._ready = asyncio.Event()
+        self._hear: Callable[[Hint], None] | None = None
+        self._error: Exception | None = None
 
     def publish(self, hint: Hint) -> None:
+        if self._hear is not None:
+            self._tell(self._hear, hint)
+            return
         if hint == ANYTHING:
             self._has_missed = True
         elif len(self._pending) + len(hint) > LIMIT:
@@ -42,6 +47,33 @@ class Feed:
     def close(self) -> None:
         self._closed = True
         self._ready.set()
+
+    async def each(self, hear: Callable[[Hint], None]) -> None:
+        """Have every hint told at once, by whoever publishes it, until the store is closed.
+
+        For those who only take note of hints: they need no turn of the event loop for each. What `hear` raises is
+        raised here, and not where something was written.
+        """
+        self._hear = hear
+        try:
+            if self._pending or self._has_missed:
+                hint = ANYTHING if self._has_missed else frozenset(self._pending)
+                self._pending, self._has_missed = set(), False
+                self._tell(hear, hint)
+            while self._error is None and not self._closed:
+                self._ready.clear()
+                await self._ready.wait()
+            if self._error is not None:
+                raise self._error
+        finally:
+            self._hear = self._error = None
+
+    def _tell(self, hear: Callable[[Hint], None], hint: Hint) -> None:
+        try:
+            hear(hint)
+        except Exception as error:  # noqa: BLE001 - the listener's, whatever it is
+            self._error = error
+            self._ready.set()
 
     def __aiter__(self) -> "Feed":
         return self
