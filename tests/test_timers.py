@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from contextvars import Context, ContextVar
@@ -33,10 +34,13 @@ class FakeLoop:
         self._timers.append(handle)
         return handle
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass, and have rung what is due then."""
+    def advance(self, seconds: float, turns: int = 1_000) -> None:
+        """Let time pass, and have rung what is due then, one in a turn."""
         self.now += seconds
-        while due := [one for one in self._timers if not one.is_cancelled and one.when <= self.now]:
+        for _ in range(turns):
+            due = [one for one in self._timers if not one.is_cancelled and one.when <= self.now]
+            if not due:
+                return
             self._timers.remove(due[0])
             try:
                 due[0].call()
@@ -169,3 +173,40 @@ def test_a_clock_rings_in_whatever_loop_it_is_asked_in() -> None:
         return await rung
 
     assert [asyncio.run(ring()) for _ in range(2)] == ["now", "now"]
+
+
+def test_an_alarm_that_sets_itself_again_leaves_others_their_turn(loop: FakeLoop, timers: Timers) -> None:
+    rung: list[float] = []
+
+    def again() -> None:
+        rung.append(loop.now)
+        if len(rung) < 100:
+            timers.after(0.0, again)
+
+    timers.after(1.0, again)
+    loop.advance(1.0, turns=3)
+    assert len(rung) == 3
+
+
+def test_alarms_of_one_thread_ring_while_another_rings_its_own() -> None:
+    is_ringing, may_end = threading.Event(), threading.Event()
+
+    def ring_for_long() -> None:
+        is_ringing.set()
+        assert may_end.wait(10)
+
+    async def ring(*calls: Callable[[], object]) -> None:
+        clock, done = SystemClock(), asyncio.Event()
+        for call in (*calls, done.set):
+            clock.call_later(0.0, call)
+        async with asyncio.timeout(10):
+            await done.wait()
+
+    other = threading.Thread(target=lambda: asyncio.run(ring(ring_for_long)))
+    other.start()
+    try:
+        assert is_ringing.wait(10)
+        asyncio.run(ring())
+    finally:
+        may_end.set()
+        other.join()

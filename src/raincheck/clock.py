@@ -32,8 +32,7 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of this machine."""
 
-    def __init__(self) -> None:
-        self._timers: Timers | None = None
+    _timers: Timers | None = None
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -11,9 +11,6 @@ from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-NOTHING = Context()
-"""So that nothing of whoever sets an alarm is held on to."""
-
 FEW = 1_000
 """So many that were called off are not worth tidying up."""
 
@@ -25,7 +22,7 @@ class Alarm:
 
     def __init__(self, call: Callable[[], object], timers: "Timers") -> None:
         self.call: Callable[[], object] | None = call
-        self.context = copy_context()
+        self.context: Context | None = copy_context()
         self._timers = timers
 
     def cancel(self) -> None:
@@ -35,7 +32,7 @@ class Alarm:
 
     def forget(self) -> None:
         """Let go of what it holds: it may be remembered for a while."""
-        self.call, self.context = None, NOTHING
+        self.call = self.context = None
 
 
 class Timers:
@@ -48,6 +45,8 @@ class Timers:
         self._numbers = count()
         self._rings_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
+        # So that nothing of whoever sets an alarm is held on to. Its own, since only one thread can be in a context.
+        self._context = Context()
 
     def __len__(self) -> int:
         """How many are remembered, with those of the called off that have not been forgotten yet."""
@@ -73,16 +72,18 @@ class Timers:
         if self._timer is not None:
             self._timer.cancel()
         self._rings_at = at
-        self._timer = self.loop.call_at(at, self._ring, context=NOTHING)
+        self._timer = self.loop.call_at(at, self._ring, context=self._context)
 
     def _ring(self) -> None:
         # The loop rings a little early rather than late.
         now, self._rings_at, self._timer = max(self.loop.time(), self._rings_at), math.inf, None
+        # What is set meanwhile rings at the next turn, also if it is due at once: others want theirs.
+        last = next(self._numbers)
         try:
-            while self._alarms and (self._alarms[0][2].call is None or self._alarms[0][0] <= now):
+            while self._alarms and self._is_to_go(self._alarms[0], now, last):
                 alarm = heappop(self._alarms)[2]
                 call, context = alarm.call, alarm.context
-                if call is None:
+                if call is None or context is None:
                     self._called_off -= 1
                 else:
                     alarm.forget()
@@ -91,3 +92,8 @@ class Timers:
             # Whatever one of them raises, the others ring.
             if self._alarms and self._alarms[0][0] < self._rings_at:
                 self._arm(self._alarms[0][0])
+
+    @staticmethod
+    def _is_to_go(first: tuple[float, int, Alarm], now: float, last: int) -> bool:
+        at, number, alarm = first
+        return alarm.call is None or (at <= now and number < last)

@@ -12,6 +12,7 @@ import asyncio
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
@@ -53,11 +54,11 @@ class Gate:
 class Server:
     """The server, and what its tools do."""
 
-    def __init__(self, store: str = "memory:", diary: Path | None = None) -> None:
+    def __init__(self, store: str = "memory:", diary: Path | None = None, **options: Any) -> None:
         self.gate = Gate()
         self.diary = diary
         self.mcp = MCPServer("calls", log_level="WARNING")
-        self.tasks = Tasks(self.mcp, store, settings=QUICK, plain_wait=PLAIN_WAIT)
+        self.tasks = Tasks(self.mcp, store, settings=QUICK, plain_wait=PLAIN_WAIT, **options)
         self._add_workers()
         self._add_askers()
         self._add_failures()

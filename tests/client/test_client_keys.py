@@ -1,5 +1,6 @@
 """Keys of calls: a call is made again only where the server says that it begins it once."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,8 +82,8 @@ async def test_tools_are_listed_for_keys_once_for_each_connection() -> None:
 
 
 @ON_ALL
-async def test_a_server_says_of_its_tools_that_they_take_keys_and_of_no_others(tier: str) -> None:
-    server = Server()
+async def test_a_server_says_of_its_tools_that_they_take_keys_and_of_no_others(tier: str, tmp_path: Path) -> None:
+    server = Server(str(tmp_path / "tasks.db"))
 
     @server.mcp.tool(meta={"example.com/mine": 1})
     async def ask_now() -> str:
@@ -105,8 +106,8 @@ async def test_a_server_says_of_its_tools_that_they_take_keys_and_of_no_others(t
 
 
 @MODES
-async def test_who_can_not_be_told_from_others_is_not_told_to_take_a_key(mode: str) -> None:
-    server = Server()
+async def test_who_can_not_be_told_from_others_is_not_told_to_take_a_key(mode: str, tmp_path: Path) -> None:
+    server = Server(str(tmp_path / "tasks.db"))
     async with between(server, mode) as (client, _):
         assert "pass_gate" in await marked(client)
     async with at_url(server, mode) as (client, proxy):
@@ -117,6 +118,18 @@ async def test_who_can_not_be_told_from_others_is_not_told_to_take_a_key(mode: s
         with pytest.raises(CallLost, match="if the server takes one from you") as raised:
             await client.call("pass_gate")
         assert not raised.value.has_key
+
+
+async def test_who_is_known_by_a_session_alone_is_not_told_to_take_a_key(tmp_path: Path) -> None:
+    server = Server(str(tmp_path / "tasks.db"), anonymous="session")
+    async with at_url(server, "legacy") as (client, _):
+        assert await marked(client) == set(), "in the next session it would be somebody else"
+
+
+@MODES
+async def test_a_server_that_forgets_keys_when_it_ends_does_not_say_that_it_takes_them(mode: str) -> None:
+    async with between(Server("memory:"), mode) as (client, _):
+        assert await marked(client) == set()
 
 
 @MODES

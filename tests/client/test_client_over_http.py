@@ -1,6 +1,7 @@
 """What can go wrong between a client and a server over HTTP, short of either of them dying."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from client_calls import begin, text_of
@@ -62,8 +63,8 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_anew(body: bytes
 
 
 @MODES
-async def test_a_call_whose_answer_gets_lost_is_made_again_if_it_has_a_key(mode: str) -> None:
-    server = Server()
+async def test_a_call_whose_answer_gets_lost_is_made_again_if_it_has_a_key(mode: str, tmp_path: Path) -> None:
+    server = Server(str(tmp_path / "tasks.db"))
     async with between(server, mode) as (client, proxy):
         proxy.hides.add("tools/call")
         handle = await begin(client, "pass_gate", key="mine")

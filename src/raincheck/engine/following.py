@@ -71,9 +71,9 @@ class Following:
             raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
         seen = dict.fromkeys(task_ids, 0)
         looks_at = self._means.clock.elapsed() + self._look_every
-        woken = self._wakeups.begin_waiting(seen, looks_at=looks_at)
-        timer = None if within is None else Timer(self._means.clock, within, woken)
+        woken, timer = self._wakeups.begin_waiting(seen, looks_at=looks_at), None
         try:
+            timer = None if within is None else Timer(self._means.clock, within, woken)
             look_at = set(seen)
             if known is not None and self._will_be_told(known):
                 seen, look_at = {known.id: known.version}, set[TaskId]()

@@ -92,14 +92,21 @@ class ActingFor:
 
     def __enter__(self) -> None:
         self._before, self._acting_before = auth_context_var.set(self._user), _acting.set(True)
-        self._span.__enter__()
+        try:
+            self._span.__enter__()
+        except BaseException:
+            self._leave()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:  # noqa: ANN401 - as they are
         try:
             self._span.__exit__(kind, error, trace)
         finally:
-            auth_context_var.reset(self._before)
-            _acting.reset(self._acting_before)
+            self._leave()
+
+    def _leave(self) -> None:
+        auth_context_var.reset(self._before)
+        _acting.reset(self._acting_before)
 
 
 def _traced(told: Mapping[str, Any], task_id: str, tool: str) -> AbstractContextManager[object]:

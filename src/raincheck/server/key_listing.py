@@ -10,6 +10,7 @@ from typing import Any, cast
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 
+from raincheck.core.owner import OwnerKind
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext, fields_of
 from raincheck.server.served import ServedTools
@@ -32,11 +33,14 @@ class KeyListing:
         return page | {"tools": [self._marked(tool) for tool in page.get("tools", ())]}
 
     async def _takes_keys(self, ctx: AnyContext) -> bool:
+        """Whether the same call finds its task after this connection has broken, or this server has been killed."""
         try:
-            return (await self._running.owner_of(ctx)).may_list
+            owner = await self._running.owner_of(ctx)
         except MCPError:
             # If nothing is kept for this caller, it is told so when it asks for something.
             return False
+        # Who is known by the session alone is somebody else in the next.
+        return self._running.is_durable and owner.may_list and owner.kind is not OwnerKind.SESSION
 
     def _marked(self, tool: dict[str, Any]) -> dict[str, Any]:
         if self._tools.find(tool["name"]) is None:

@@ -57,6 +57,8 @@ class Running:
         self._is_hurried = False
         self._secrets = dict.fromkeys((OWNERS, CURSORS), b"")
         self._users = 0
+        self.is_durable = False
+        """Whether what is kept now outlives the server."""
         self._jobs: set[asyncio.Future[Any]] = set()
         self._stack = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,6 +160,7 @@ class Running:
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(options.store))
             self._secrets = {name: await store.secret(name) for name in (OWNERS, CURSORS)}
+            self.is_durable = store.capabilities.durable
             now = options.clock.now()
             await tell_of_missing_tools(store, options.namespace, self._toolbox, now)
             logger.info("the tasks of %r are kept in %s", options.namespace, store)
