@@ -12,6 +12,7 @@ from mcp_types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCReque
 
 from raincheck.client import TaskClient
 
+RELATED = "io.modelcontextprotocol/related-task"
 EXTENSION = "io.modelcontextprotocol/tasks"
 WORKING: dict[str, Any] = {"taskId": "t", "status": "working"}
 TOOL: dict[str, Any] = {"name": "work", "inputSchema": {"type": "object"}}
@@ -41,6 +42,7 @@ class Fake:
         self._answers: dict[str, list[Answer]] = {}
         self._write: Any = None
         self._news = asyncio.Event()
+        self._replies: dict[str | int, asyncio.Future[JSONRPCResponse | JSONRPCError]] = {}
         tasks: dict[str, Any] = {"requests": {"tools": {"call": {}}}}
         listed = {**TOOL, **(tool or {})}
         if version == "2026-07-28":
@@ -86,6 +88,16 @@ class Fake:
     async def push(self, method: str, params: dict[str, Any]) -> None:
         await self._write.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params=params)))
 
+    async def ask(self, message: str) -> JSONRPCResponse | JSONRPCError:
+        """Ask the caller something for the task, as servers of 2025-11-25 do, and return what comes back."""
+        number = f"ask-{len(self._replies)}"
+        reply = self._replies[number] = asyncio.get_running_loop().create_future()
+        params: dict[str, Any] = {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
+        params["_meta"] = {RELATED: {"taskId": "t"}}
+        request = JSONRPCRequest(jsonrpc="2.0", id=number, method="elicitation/create", params=params)
+        await self._write.send(SessionMessage(request))
+        return await reply
+
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Any]:
         self.connections += 1
@@ -106,17 +118,23 @@ class Fake:
             async for item in read:
                 if isinstance(item.message, JSONRPCRequest):
                     jobs.create_task(self._answer(item.message, write))
+                elif isinstance(item.message, JSONRPCResponse | JSONRPCError) and item.message.id is not None:
+                    self._replies[item.message.id].set_result(item.message)
 
     async def _answer(self, request: JSONRPCRequest, write: Any) -> None:
         self.asked.append((request.method, request.params or {}))
         self._news.set()
         answers = self._answers.get(request.method, [MCPError(-32601, "Method not found")])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if callable(answer):
+            try:
+                answer = await answer(request.params or {})
+            except MCPError as error:
+                answer = error
         if isinstance(answer, Dead):
             await write.aclose()
         elif isinstance(answer, MCPError):
             data = ErrorData(code=answer.error.code, message=answer.error.message, data=answer.error.data)
             await write.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request.id, error=data)))
         elif not isinstance(answer, Exception):
-            result = await answer(request.params or {}) if callable(answer) else answer
-            await write.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request.id, result=dict(result))))
+            await write.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request.id, result=dict(answer))))

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from raincheck.client import Question
 from raincheck.client.asked import Asked, key_of
@@ -189,3 +190,29 @@ async def test_somebody_who_thinks_about_what_was_forgotten_stops_and_nobody_els
     await settle()
     assert (thinker.left, first.done()) == (1, False)
     first.cancel()
+
+
+async def test_what_was_asked_before_a_request_got_lost_is_still_answered() -> None:
+    asked, thinker = Asked(), Thinker()
+    first = await begin(asked, thinker)
+    before = asked.waited_for
+    second = await begin(asked, thinker)
+    asked.break_off(before)
+    thinker.knows.set()
+    await settle()
+    assert await first == 1
+    assert not second.done()
+    second.cancel()
+
+
+async def test_somebody_who_is_cancelled_by_others_has_not_answered_and_that_is_told() -> None:
+    asked, thinker = Asked(), Thinker()
+
+    async def leave() -> int:
+        raise asyncio.CancelledError
+
+    with pytest.raises(MCPError, match="has not answered"):
+        await asyncio.wait_for(asked.ask("Sure?", leave), 5)
+    # The same words are another question then.
+    thinker.knows.set()
+    assert await (await begin(asked, thinker)) == 1

@@ -8,11 +8,14 @@ from client_calls import YES, User, begin, calling, text_of, updates_of
 from client_fakes import WORKING, Fake
 from client_server import Server
 from client_wires import SkippingClock
+from mcp.client import ClientRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, ElicitResult
+from mcp_types import INVALID_PARAMS, ElicitRequestParams, ElicitResult
 
 from raincheck.client import InputNeeded, by_hand
+from raincheck.client.consulting import TAKEN_WITHIN, Consulting
 from raincheck.core.lifecycle import Status
+from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
 
@@ -121,6 +124,59 @@ async def test_what_was_answered_by_hand_is_not_asked_of_the_callback() -> None:
         assert text_of(await handle.result()) == "done"
     assert user.asked == []
     assert answered(fake) == ["q"]
+
+
+async def test_what_the_server_got_and_asks_all_the_same_is_a_question_again_after_a_while() -> None:
+    fake, clock = Fake(), SkippingClock()
+    fake.shows(asking("q"))
+    fake.says("tasks/update", {"resultType": "complete"})
+    async with fake.client(clock=clock, elicitation_callback=by_hand) as client:
+        handle = await client.call("work")
+        for _ in range(2):
+            await handle.answer({"q": YES})
+            given_at = clock.elapsed()
+            with pytest.raises(InputNeeded):
+                await handle.result(timeout=10 * TAKEN_WITHIN)
+            assert TAKEN_WITHIN <= clock.elapsed() - given_at <= TAKEN_WITHIN + 2
+            update = await handle.look()
+            assert update is not None
+            assert [question.key for question in update.questions] == ["q"]
+    assert answered(fake) == ["q", "q"]
+
+
+async def test_an_answer_that_arrived_is_given_even_if_another_one_to_the_same_got_lost() -> None:
+    consulting = Consulting(FakeClock())
+
+    def lose(key: str) -> None:
+        with consulting.giving([key]):
+            assert consulting.is_given(key)
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        lose("q")
+    assert not consulting.is_given("q")
+    with consulting.giving(["q"]):
+        with pytest.raises(ConnectionError):
+            lose("q")
+        assert consulting.is_given("q")
+    with pytest.raises(ConnectionError):
+        lose("q")
+    assert consulting.is_given("q")
+
+
+async def test_a_callback_that_is_cancelled_by_others_is_told_and_asked_once() -> None:
+    fake, asked = Fake(), list[str]()
+    fake.shows(asking("q"))
+
+    async def leave(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        del context
+        asked.append(params.message)
+        raise asyncio.CancelledError
+
+    async with fake.client(clock=SkippingClock(), elicitation_callback=leave) as client:
+        with pytest.raises(MCPError, match="has not answered"):
+            await (await client.call("work")).result(timeout=100)
+    assert asked == ["Sure?"]
 
 
 @BOTH

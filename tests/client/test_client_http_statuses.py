@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from client_calls import begin, text_of
+from client_calls import User, begin, text_of
 from client_proxy import MODES, Proxy, at_url, between
 from client_server import Server
 from client_wires import SkippingClock
@@ -158,6 +158,33 @@ async def test_an_http_client_of_ones_own_tells_of_statuses_by_a_hook(mode: str)
         proxy.instead = always(401)
         with pytest.raises(RequestRefused, match="credentials"):
             await handle.result()
+
+
+@pytest.mark.parametrize("status", [401, 413])
+async def test_an_answer_of_a_callback_that_is_refused_ends_the_wait(status: int) -> None:
+    user = User()
+    async with at_url(Server(), "auto", clock=SkippingClock(), elicitation_callback=user.answer) as (client, proxy):
+        handle = await begin(client, "confirm")
+        proxy.instead = some(-1, status, "tasks/update")
+        with pytest.raises(RequestRefused) as raised:
+            await handle.result(timeout=1_000)
+        assert raised.value.status == status
+        assert proxy.asked.count("tasks/update") == 1
+        # The answer is still good when it is taken.
+        proxy.instead = some(0, status, "tasks/update")
+        assert text_of(await handle.result()) == "accept accept"
+    assert user.asked == ["Sure?", "Really?"]
+
+
+async def test_an_answer_of_a_callback_that_comes_too_often_is_sent_again_when_the_server_says() -> None:
+    user, clock = User(), SkippingClock()
+    async with at_url(Server(), "auto", clock=clock, elicitation_callback=user.answer) as (client, proxy):
+        handle = await begin(client, "confirm")
+        proxy.instead = some(2, 429, "tasks/update", **{"retry-after": "17"})
+        assert text_of(await handle.result()) == "accept accept"
+        assert proxy.asked.count("tasks/update") == 4
+    assert clock.slept.count(17) == 2
+    assert user.asked == ["Sure?", "Really?"]
 
 
 async def test_the_statuses_of_others_are_not_taken_for_ones_own() -> None:

@@ -71,6 +71,17 @@ async def test_a_server_that_dies_while_it_lists_its_tools_has_begun_nothing(ver
     assert fake.times("tools/call") == 1
 
 
+async def test_a_list_that_can_not_be_read_names_no_tool_that_takes_keys() -> None:
+    fake = Fake()
+    fake.says("tools/list", {"tools": [{**TOOL, "_meta": {MARK: True}}, {"name": "odd", "inputSchema": None}], **REST})
+    fake.says("tools/call", TASK, Dead())
+    async with fake.client(clock=SkippingClock()) as client:
+        assert (await client.call("work", key="mine")).task_id == "t"
+        with pytest.raises(CallLost, match="The key does not help"):
+            await client.call("work", key="mine")
+    assert fake.times("tools/call") == 2
+
+
 async def test_tools_are_listed_for_keys_once_for_each_connection() -> None:
     fake = Fake()
     async with fake.client() as client:

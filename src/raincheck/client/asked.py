@@ -10,11 +10,17 @@ from hashlib import sha256
 from itertools import count
 from typing import Any, TypeVar
 
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+
 from raincheck.client.updates import Question
 from raincheck.errors import InvalidValue
 
 Place = tuple[str, int]
 """The key of a question, and which one of several that are alike and asked at the same time."""
+
+GAVE_UP = "whoever was asked was cancelled, and has not answered"
+"""What is said of a callback that ends so by itself."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -54,7 +60,8 @@ class Asked:
         mark = self._busy[place] = object()
         try:
             await asyncio.wait([job])
-            if job.cancelled() or (place in self._broken_off and self._busy.get(place) is mark):
+            is_stopped = job.cancelled() and self._jobs.get(place) is not job
+            if is_stopped or (place in self._broken_off and self._busy.get(place) is mark):
                 # Nobody would hear the answer, so it is kept for the next one, until the server takes this back.
                 await asyncio.Event().wait()
         finally:
@@ -64,14 +71,23 @@ class Asked:
                 if not self._is_wanted or (job.done() and place not in self._broken_off):
                     self._stop(place)
                 self._broken_off.discard(place)
+        if job.cancelled():
+            # By itself. If that were passed on, it would look as if the connection had broken, and nobody were told.
+            raise MCPError(INTERNAL_ERROR, GAVE_UP)
         return job.result()
 
-    def break_off(self) -> None:
-        """The request has ended in which all of this was asked, so the server can't take answers there.
+    @property
+    def waited_for(self) -> frozenset[object]:
+        """The marks of what the server waits for now."""
+        return frozenset(self._busy.values())
 
-        It may ask the same in the next one before it has taken this back.
+    def break_off(self, before: frozenset[object] = frozenset()) -> None:
+        """A request has got lost, and with it what was asked in it, so the server can't take answers there.
+
+        It may ask the same in the next one before it has taken this back. What was waited for `before` this request
+        came in another way, and its answer is still heard there.
         """
-        self._broken_off |= self._busy.keys()
+        self._broken_off |= {place for place, mark in self._busy.items() if mark not in before}
 
     async def wait_for_hand(self, question: Question) -> Mapping[str, Any]:
         """What is given as the answer, before or after it is asked."""

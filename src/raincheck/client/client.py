@@ -64,8 +64,8 @@ class TaskClient:
         self._server = server
         self._is_used = False
         self._options = options
-        self._heard = Heard()
         self._clock = clock or SystemClock()
+        self._heard = Heard(self._clock)
         connection = Connection(self.name, self._make, patience, self._clock)
         self._talk = Talk(connection, self._heard, lambda method: can_ask(options, method), self._clock)
 

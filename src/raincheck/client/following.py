@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from mcp.shared.exceptions import MCPError
 
 from raincheck.client.connection import Lost
-from raincheck.client.errors import ServerUnreachable
+from raincheck.client.errors import RequestRefused, ServerUnreachable
 from raincheck.client.held import Held
 from raincheck.client.talk import BY_ITSELF, Talk
 from raincheck.client.updates import Update
@@ -69,7 +69,7 @@ class _Helping:
         self._held = held
         self._listening: asyncio.Task[None] | None = None
         self._attending: dict[str, asyncio.Task[None]] = {}
-        self._refused: dict[str, MCPError] = {}
+        self._refused: dict[str, MCPError | RequestRefused] = {}
         self._asked_at = talk.clock.elapsed()
         self._tells = True
 
@@ -100,10 +100,10 @@ class _Helping:
             if job.done():
                 del self._attending[key]
                 error = None if job.cancelled() else job.exception()
-                if isinstance(error, Lost | ServerUnreachable):
-                    logger.info("task %s: nobody could be asked just now: %s", self._held.task_id, error)
-                elif isinstance(error, MCPError):
+                if isinstance(error, MCPError) or (isinstance(error, RequestRefused) and key != BY_ITSELF):
                     self._refused[key] = error
+                elif isinstance(error, Lost | ServerUnreachable):
+                    logger.info("task %s: nobody could be asked just now: %s", self._held.task_id, error)
                 elif error is not None:
                     raise error
 

@@ -70,6 +70,7 @@ class Handle:
             TaskNotFound: the server does not know it (any more), or not for this caller.
             InputNeeded: it asks something that no callback is for.
             ServerUnreachable: the server is away for too long.
+            RequestRefused: it, or what stands before it, does not take a request, or the answer of a callback.
             BadAnswer: the server answers with something that is not what the protocol says.
             TimeoutError: it takes longer.
         """

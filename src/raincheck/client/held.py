@@ -15,6 +15,7 @@ from raincheck.client.asked import Asked
 from raincheck.client.consulting import Consulting
 from raincheck.client.slips import Slip
 from raincheck.client.updates import Progress, Update
+from raincheck.clock import Clock
 from raincheck.wire.results import RELATED_TASK
 from raincheck.wire.words import as_object
 
@@ -22,12 +23,12 @@ from raincheck.wire.words import as_object
 class Held:
     """A task in hand: one for all handles of it, so that nobody is asked twice because two wait."""
 
-    def __init__(self, slip: Slip) -> None:
+    def __init__(self, slip: Slip, clock: Clock) -> None:
         self.slip = slip
         self.attending = asyncio.Lock()
         """Taken by the one who waits while the server asks by itself."""
         self.asked = Asked()
-        self.consulting = Consulting()
+        self.consulting = Consulting(clock)
         self._progress: tuple[Progress | None, str | None] = None, None
         self._waiting: set[asyncio.Event] = set()
 
@@ -69,13 +70,14 @@ class Held:
 class Heard:
     """All tasks in hand, and no others: what is told of those is not for us."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._held: WeakValueDictionary[str, Held] = WeakValueDictionary()
         self._by_token: WeakValueDictionary[str, Held] = WeakValueDictionary()
 
     def hold(self, slip: Slip, token: str | None = None) -> Held:
         """Take a task in hand. Progress of it may be told under the token of its call."""
-        held = self._held.get(slip.task_id) or Held(slip)
+        held = self._held.get(slip.task_id) or Held(slip, self._clock)
         held.slip = slip
         self._held[slip.task_id] = held
         if token is not None:

@@ -78,6 +78,9 @@ class Talk:
                 raise
             # One that lists nothing can be called all the same.
             return False
+        except BadAnswer:
+            # Likewise: what can't be read promises nothing.
+            return False
 
     async def begin(self, client: Client, call: Call) -> Begun:
         return await self._tiers[_tier_of(client)].begin(client, call)
@@ -91,8 +94,8 @@ class Talk:
 
     def shown(self, held: Held, update: Update) -> Update:
         """An update without what has been answered: to be shown that again would be to be asked again."""
-        given = held.consulting.given
-        return replace(update, questions=tuple(one for one in update.questions if one.key not in given))
+        is_given = held.consulting.is_given
+        return replace(update, questions=tuple(one for one in update.questions if not is_given(one.key)))
 
     async def fetch(self, held: Held, update: Update) -> CallToolResult:
         """The result of a task that has ended.
@@ -140,7 +143,8 @@ class Talk:
             async with held.attending, self._attending:
                 is_changed = await self.connection.once(attend)
         else:
-            is_changed = await self.connection.once(attend)
+            # Whoever was asked need not be asked again when the answer is sent again.
+            is_changed = await self.connection.request(attend, within=None)
         if is_changed:
             held.changed()
 

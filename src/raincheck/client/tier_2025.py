@@ -1,6 +1,5 @@
 """Tasks as the protocol of 2025-11-25 has them: the caller asks for one, and fetches its result."""
 
-from contextlib import suppress
 from dataclasses import replace
 
 from mcp.client import Client
@@ -13,8 +12,10 @@ from mcp_types import (
 )
 
 from raincheck.client.calling import call_tool, read_call
+from raincheck.client.errors import BadAnswer
 from raincheck.client.held import Heard, Held
 from raincheck.client.listing import Listing
+from raincheck.client.losses import loss_of
 from raincheck.client.raw import Anything, ask_about, call_raw, checking, read_result, reading
 from raincheck.client.shapes import OlderCreated, OlderTask
 from raincheck.client.tiers import Answers, Begun, Call
@@ -86,13 +87,20 @@ class Tier2025:
         del question
         # While somebody waits for the result, the server asks, and the SDK has its callbacks answer. What comes of it
         # is fetched when the task has ended.
+        before = held.asked.waited_for
         try:
-            with suppress(MCPError):
-                await ask_about(client, "tasks/result", held.task_id, Anything)
-                return True
+            await ask_about(client, "tasks/result", held.task_id, Anything)
+        except BadAnswer:
+            raise
+        except MCPError as error:
+            # One that has answered, be it so, can still take what it has asked for.
+            if loss_of(error) is not None:
+                held.asked.break_off(before)
             return False
-        finally:
-            held.asked.break_off()
+        except BaseException:
+            held.asked.break_off(before)
+            raise
+        return True
 
     async def answer(self, client: Client, held: Held, answers: Answers) -> None:
         del client

@@ -50,9 +50,9 @@ class Tier2026:
         key, consulting = question.key, held.consulting
         # What was answered before is sent again: it did not arrive, or not when this was seen.
         if key not in consulting.answers:
-            if key not in consulting.given:
+            if not consulting.is_given(key):
                 await consulting.ask(key, lambda: _asked(client, question))
-            if key in consulting.given:
+            if consulting.is_given(key):
                 # By hand, or by another who waits for the same.
                 return False
         await self.answer(client, held, {key: consulting.answers[key]})

@@ -1,0 +1,85 @@
+"""Servers of 2025-11-25 that ask beside the request for the result, or answer that while they wait for an answer."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from client_calls import User, text_of
+from client_fakes import DONE, Fake
+from client_wires import SkippingClock
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, ElicitResult, JSONRPCError, JSONRPCResponse
+
+pytestmark = pytest.mark.anyio
+
+ASKING = {"status": "input_required"}
+NOT_READY = MCPError(-32000, "not ready")
+CUT_OFF = MCPError(CONNECTION_CLOSED, "SSE stream ended without a response")
+YES = {"action": "accept", "content": {"sure": True}}
+
+
+@pytest.mark.parametrize("ended", [NOT_READY, CUT_OFF])
+async def test_what_was_asked_beside_is_answered_however_the_request_for_the_result_ends(ended: MCPError) -> None:
+    fake, user = Fake("2025-11-25"), User("Sure?")
+    fake.shows({"status": "working"})
+    fake.says("tasks/result", ended)
+    async with fake.client(clock=SkippingClock(), elicitation_callback=user.answer) as client:
+        waiting = asyncio.create_task((await client.call("work")).result())
+        await fake.until(lambda: fake.times("tasks/get") > 0)
+        asking = asyncio.create_task(fake.ask("Sure?"))
+        await user.is_asked.wait()
+        fake.shows(ASKING)
+        # When it is asked for once more, the first one has ended.
+        await fake.until(lambda: fake.times("tasks/result") > 1)
+        user.decides.set()
+        answer = await asyncio.wait_for(asking, 5)
+        assert isinstance(answer, JSONRPCResponse)
+        assert answer.result == YES
+        fake.says("tasks/result", DONE)
+        fake.ends()
+        assert text_of(await waiting) == "done"
+    assert user.asked == ["Sure?"]
+
+
+async def test_what_was_asked_in_a_request_that_the_server_has_answered_is_answered() -> None:
+    fake, user = Fake("2025-11-25"), User("Sure?")
+    asking: list[asyncio.Task[JSONRPCResponse | JSONRPCError]] = []
+
+    async def ask_first(params: Mapping[str, Any]) -> Mapping[str, Any]:
+        del params
+        if not asking:
+            asking.append(asyncio.create_task(fake.ask("Sure?")))
+            await user.is_asked.wait()
+        raise NOT_READY
+
+    fake.shows(ASKING)
+    fake.says("tasks/result", ask_first)
+    async with fake.client(clock=SkippingClock(), elicitation_callback=user.answer) as client:
+        waiting = asyncio.create_task((await client.call("work")).result())
+        await fake.until(lambda: fake.times("tasks/result") > 1)
+        user.decides.set()
+        answer = await asyncio.wait_for(asking[0], 5)
+        assert isinstance(answer, JSONRPCResponse)
+        assert answer.result == YES
+        fake.says("tasks/result", DONE)
+        fake.ends()
+        assert text_of(await waiting) == "done"
+    assert user.asked == ["Sure?"]
+
+
+async def test_a_server_is_told_of_a_callback_that_is_cancelled_by_others() -> None:
+    fake = Fake("2025-11-25")
+    fake.shows({"status": "working"})
+
+    async def leave(*_: object) -> ElicitResult:
+        raise asyncio.CancelledError
+
+    async with fake.client(clock=SkippingClock(), elicitation_callback=leave) as client:
+        waiting = asyncio.create_task((await client.call("work")).result())
+        await fake.until(lambda: fake.times("tasks/get") > 0)
+        answer = await asyncio.wait_for(fake.ask("Sure?"), 5)
+        assert isinstance(answer, JSONRPCError)
+        assert "has not answered" in answer.error.message
+        fake.ends()
+        assert text_of(await waiting) == "done"
