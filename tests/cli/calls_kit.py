@@ -356,11 +356,18 @@ class Screen:
         assert self.raw.rfind(SHOWN) >= self.raw.rfind(HIDDEN)
         return self.process.returncode
 
+    def hang_up(self) -> int:
+        """Take the terminal away, as the end of a window or of a connection does, and wait for the end."""
+        os.close(self._master)
+        self._master = -1
+        return self.process.wait(PATIENCE)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
         os.close(self._slave)
 
 

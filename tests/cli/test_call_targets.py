@@ -126,3 +126,12 @@ def test_quotes_that_were_forgotten_are_said_before_anything_is_started(words: l
 )
 def test_words_that_may_be_meant_so_are_left_alone(words: list[str]) -> None:
     check_quotes(words[0], words[1] if len(words) > 1 else None, words[2:])
+
+
+def test_a_tool_may_be_called_as_a_file_here_is_unless_it_looks_like_one() -> None:
+    for name in ("deploy", "deploy.toml"):
+        Path(name).touch()
+    check_quotes("./srv", "deploy", [])
+    for looks_so in ("deploy.toml", "./deploy"):
+        with pytest.raises(Unusable, match="is a file, and no tool"):
+            check_quotes("./srv", looks_so, [])

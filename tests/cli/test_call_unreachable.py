@@ -41,6 +41,13 @@ def test_a_server_that_can_not_be_called_ends_with_two_and_says_what_to_do(serve
         assert part in done.stderr
 
 
+def test_what_is_secret_in_its_command_is_not_said_however_it_is_quoted() -> None:
+    server = f"""{program("print(1)")} --token abcdef123 --password "it's-mine" --pass xyz"""
+    done = run("call", server, "add", "a=1")
+    assert done.returncode == 2
+    assert "--token ... --password ... --pass ... can't be reached" in done.stderr
+
+
 def test_what_libraries_log_of_it_is_not_printed() -> None:
     done = run_apart("call", program("print('nonsense')"), "add", "--json")
     assert done.returncode == 2

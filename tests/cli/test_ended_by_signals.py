@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from calls_kit import COMMAND, at_terminal, run
+from calls_kit import COMMAND, at_terminal, held, run
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
@@ -19,6 +19,32 @@ def test_a_call_is_left_as_if_somebody_detached(url: str, number: signal.Signals
         os.kill(screen.process.pid, number)
         screen.expect("hold goes on as task")
         assert screen.end() == 4
+
+
+@pytest.mark.parametrize(("tool", "shown"), [("hold", "holding"), ("confirm", "yes or no")])
+def test_a_call_whose_terminal_is_gone_is_left_as_well(url: str, tool: str, shown: str) -> None:
+    with at_terminal("call", url, tool) as screen:
+        screen.expect(shown)
+        assert screen.hang_up() == 4
+    assert [slip["tool"] for slip in held()] == [tool]
+
+
+@SIGNALS
+def test_a_call_that_is_no_task_yet_ends_as_by_the_signal(url: str, number: signal.Signals) -> None:
+    with at_terminal("call", url, "linger") as screen:
+        screen.expect("linger").expect("0:00:01")
+        os.kill(screen.process.pid, number)
+        screen.expect("linger is given up. It was no task yet")
+        assert screen.end() == 128 + number
+
+
+@SIGNALS
+def test_a_call_without_a_connection_ends_as_by_the_signal(number: signal.Signals) -> None:
+    with at_terminal("call", "sleep 100", "hold") as screen:
+        screen.expect("connecting")
+        os.kill(screen.process.pid, number)
+        screen.expect("given up, before anything was called")
+        assert screen.end() == 128 + number
 
 
 @SIGNALS

@@ -1,11 +1,13 @@
 """`raincheck tasks cancel`, `pause`, `resume` and `retry`: what becomes of each task, and what it ends with."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from operator_kit import LONG, START, ids_kept, in_store, lines, load, one_of_each, run, told
 
 from raincheck.cli import task_steer
+from raincheck.cli.task_retry import last_retry
 from raincheck.core.commands import Cancel, Complete, Fail, Note
 from raincheck.core.create import create
 from raincheck.core.lifecycle import Phase
@@ -15,7 +17,7 @@ from raincheck.core.payload import SEAL, Payload, encode
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.core.retry import RetryPolicy
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.scene import ALICE, BOB, EVERYTHING
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -209,6 +211,28 @@ def test_what_was_run_again_is_not_run_again_twice() -> None:
     assert ids_kept() == before
     run("tasks", "cancel", new_id, clock=clock)
     assert told("tasks", "retry", new_id, clock=clock)[0]["done"]
+
+
+def test_of_what_came_after_it_no_more_than_the_newest_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raincheck.cli.task_retry.MOST_READ", 3)
+    read: list[str] = []
+
+    async def work(scene: Scene) -> Task | None:
+        old = await scene.do(await scene.begin(), Fail(1, encode(1), "boom", retryable=False))
+        for owner in [ALICE] * 4 + [BOB] * 4:
+            scene.clock.advance(1)
+            await scene.create(owner=owner)
+        history = scene.store.history
+
+        async def counted(task_id: TaskId, *given: Any, **more: Any) -> Any:
+            read.append(task_id)
+            return await history(task_id, *given, **more)
+
+        monkeypatch.setattr(scene.store, "history", counted)
+        return await last_retry(scene.store, old, scene.clock.now())
+
+    assert in_store(work) is None
+    assert len(read) == 3
 
 
 def test_a_whole_id_of_an_anonymous_task_is_not_written_into_anothers_history() -> None:

@@ -22,6 +22,48 @@ def test_what_looks_secret_is_hidden_and_nothing_else(words: list[str], shown: s
     assert cover(words).text == (shown or "run --api-key=... GITHUB_TOKEN=... --db-password ...")
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["run", "--header=Authorization: Bearer s3cret"], "run '--header=Authorization: ...'"),
+        (["run", "--header", "Cookie: sid=s3cret"], "run --header 'Cookie: ...'"),
+        (["run", "Authorization:", "Bearer", "s3cret"], "run Authorization: ... ..."),
+        (["curl", "-u", "admin:s3cret"], "curl -u ..."),
+        (["curl", "-uadmin:s3cret", "--user=admin:s3cret"], "curl -u... --user=..."),
+        (["run", "--password", "-s3cret"], "run --password ..."),
+        (["run", "--pat", "s3cret", "--jwt", "s3cret"], "run --pat ... --jwt ..."),
+        (["env", "PAT=s3cret", "PATH=/bin"], "env PAT=... PATH=/bin"),
+        (["sh", "-c", "export A=1; TOKEN=s3cret python s.py"], "sh -c 'export A=1; TOKEN=...'"),
+        (["sh", "-c", "exec srv --token s3cret"], "sh -c 'exec srv --token ...'"),
+        (["sh", "-c", "curl -u admin:s3cret x"], "sh -c 'curl -u ... x'"),
+        (["run", "--config", '{"a": 1, "token": "s3cret"}'], """run --config '{"a": 1, "token": ...'"""),
+        (["run", r"{\"token\": \"s3cret\"}", "TOKEN=//s3cret"], r"""run '{\"token\": ...' TOKEN=..."""),
+        (["run", "postgres://me:s3/s3cret@s3cret@db/x"], "run postgres://...@db/x"),
+    ],
+)
+def test_a_secret_is_hidden_in_whatever_shape_it_is_given(words: list[str], shown: str) -> None:
+    assert cover(words).text == shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["uvx", "--from", "git+https://a.example/x/y.git@main", "server"],
+        ["python", "-u", "server.py"],
+        ["docker", "run", "-e", "MODE=fast", "-v", "/a:/b", "image:1"],
+    ],
+)
+def test_what_only_resembles_a_secret_is_shown(words: list[str]) -> None:
+    assert cover(words).text == " ".join(words)
+
+
+@pytest.mark.parametrize(
+    "word", ["--header=Authorization: Bearer s3cret", '--config={"token": "s3cret"}', "PAT=s3cret"]
+)
+def test_what_others_say_is_cleaned_of_the_value_alone(word: str) -> None:
+    assert cover(["run", word]).clean("s3cret is wrong") == "... is wrong"
+
+
 def test_what_others_say_is_cleaned_of_it() -> None:
     covered = cover(["run", "--token=abcdef", "--password", "abcdefgh", "--pass=on"])
     assert covered.clean("abcdefgh and abcdef, turned on") == "... and ..., turned on"

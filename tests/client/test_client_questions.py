@@ -1,7 +1,7 @@
 """What tasks ask: of the client's callbacks, each question once, or of whoever holds the handle."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from client_calls import BY_ALL_WAYS, ON_ALL, ON_BOTH, YES, User, begin, calling, text_of
@@ -141,6 +141,22 @@ async def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays() -
                 await handle.answer({question.key: nonsense})
             with pytest.raises(InputNeeded):
                 await handle.result()
+
+
+@ON_BOTH
+async def test_an_answer_to_what_is_not_asked_is_refused_with_what_is(tier: str) -> None:
+    async with calling(Server(), tier, elicitation_callback=by_hand) as client:
+        handle = await begin(client, "confirm")
+        with pytest.raises(InputNeeded) as needed:
+            await handle.result()
+        (question,) = needed.value.questions
+        with pytest.raises(InvalidValue, match=f"does not ask 'another': it asks {question.key}"):
+            await handle.answer({question.key: YES, "another": YES})
+        with pytest.raises(InvalidValue, match=r'is True: give \{"action": "accept"'):
+            await handle.answer({question.key: cast("Any", True)})
+        with pytest.raises(InputNeeded):
+            await handle.result()
+        await handle.answer({question.key: YES})
 
 
 async def test_what_is_asked_by_a_call_that_is_no_task_is_not_for_by_hand() -> None:

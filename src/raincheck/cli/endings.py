@@ -6,6 +6,7 @@ from typing import NoReturn
 import typer
 
 from raincheck.cli.plain import harmless, json_of
+from raincheck.cli.tidying import let_go_of_dead_terminals
 from raincheck.errors import RaincheckError
 
 
@@ -29,8 +30,8 @@ class Ending(IntEnum):
 CODES = """
 It ends with 0 if it is done; with 1 if the tool or the task failed, or somebody else cancelled it; with 2 if it could
 not be tried (bad usage, no such tool or task, no server); with 3 if the task waits for an answer, and nobody was there
-to be asked; with 4 if the task goes on, since the time was over or you left it; and with 130 if you cancelled it by
-Ctrl-C.
+to be asked; with 4 if the task goes on, since the time was over or you left it; with 130 if you cancelled it by
+Ctrl-C; and with 128 and the number of another signal (143 for SIGTERM) if that ended it before there was a task.
 """
 
 
@@ -40,7 +41,11 @@ class Unusable(RaincheckError):
 
 def tell(words: str) -> None:
     """Say something to whoever looks on. What the command is for goes to stdout."""
-    typer.echo(f"raincheck: {harmless(words)}", err=True)
+    try:
+        typer.echo(f"raincheck: {harmless(words)}", err=True)
+    except OSError:
+        if not let_go_of_dead_terminals():
+            raise
 
 
 def refuse(why: str, *, as_json: bool, ending: int = Ending.COULD_NOT_RUN) -> NoReturn:

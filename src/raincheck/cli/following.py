@@ -13,7 +13,7 @@ from raincheck.cli.endings import Ending, tell
 from raincheck.cli.live import Shown, show_update
 from raincheck.cli.questions import Asker
 from raincheck.cli.terminal import Aborted, Gone, Terminal
-from raincheck.cli.tidying import fatal_signals
+from raincheck.cli.tidying import BY_SIGNAL, fatal_signals, let_go_of_dead_terminals
 from raincheck.client import Handle, Update
 
 T = TypeVar("T")
@@ -31,9 +31,11 @@ def updates_of(handle: Handle) -> AsyncGenerator[Update]:
 class Left(Exception):
     """The call is not waited for any longer. The ending says why."""
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: Ending, code: int | None = None) -> None:
         super().__init__(ending.name)
         self.ending = ending
+        self.code = ending if code is None else code
+        """What to end with, where there is no task to leave."""
 
 
 class Vigil:
@@ -47,6 +49,7 @@ class Vigil:
         self._timeout = timeout
         self._over = asyncio.get_running_loop().create_future()
         self._is_waiting = False
+        self._stopped_by: signal.Signals | None = None
 
     def begin(self) -> None:
         """The time begins: not before the server is there."""
@@ -67,12 +70,18 @@ class Vigil:
             loop.add_signal_handler(number, self._interrupted, number, command)
         try:
             yield
+        except asyncio.CancelledError as error:
+            if self._stopped_by is None:
+                raise
+            raise typer.Exit(BY_SIGNAL + self._stopped_by) from error
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
     def _interrupted(self, number: signal.Signals, command: "asyncio.Task[Any]") -> None:
+        let_go_of_dead_terminals()
         if not self._is_waiting:
+            self._stopped_by = number
             # Whatever is being done then, such as cancelling a task of a server that is away, is left undone.
             command.cancel()
             return
@@ -87,7 +96,7 @@ class Vigil:
         except Left as left:
             self._shown.close()
             tell("given up, before anything was called")
-            raise typer.Exit(left.ending) from left
+            raise typer.Exit(left.code) from left
 
     async def until_begun(self, beginning: Awaitable[T]) -> T:
         """Wait for an answer to the call itself. There is nothing to come back to yet.
@@ -156,7 +165,7 @@ class Vigil:
     async def _ask_what_now(self, number: signal.Signals, handle: Handle | None) -> None:
         """Returns if the work is to be waited for all the same."""
         if handle is None:
-            raise Left(Ending.INTERRUPTED)
+            raise Left(Ending.INTERRUPTED, BY_SIGNAL + number)
         if self._terminal is None or number is not signal.SIGINT:
             raise Left(Ending.GOES_ON)
         async with self._terminal.turn:

@@ -74,7 +74,7 @@ class Manner:
         tell(f"{name} is asked to stop: {self.again('get', slip.task_id)} shows whether it has")
         return Ending.DONE
 
-    def give_up(self, tool: str, ending: Ending, asker: Asker) -> NoReturn:
+    def give_up(self, tool: str, ending: Ending, asker: Asker, code: int) -> NoReturn:
         """A call that is no task can't be come back to: it is cancelled."""
         if ending is Ending.ASKS:
             asked = printable(asker.left_open.result().message)
@@ -82,7 +82,7 @@ class Manner:
             refuse(f"{why}call it at a terminal", as_json=self.as_json, ending=Ending.FAILED)
         is_told = ending is Ending.INTERRUPTED
         why = f"{printable(tool)} is given up{'' if is_told else ': there was no answer in time'}. It was no task yet"
-        refuse(f"{why}, so the call is cancelled", as_json=self.as_json, ending=ending if is_told else Ending.FAILED)
+        refuse(f"{why}, so the call is cancelled", as_json=self.as_json, ending=code if is_told else Ending.FAILED)
 
     def fail(self, tool: str, error: MCPError, slip: Slip | None = None) -> NoReturn:
         """End with what the server says."""

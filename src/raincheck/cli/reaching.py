@@ -92,12 +92,17 @@ def explain_lost(target: Target, error: ServerUnreachable | BadAnswer) -> str:
     if isinstance(error, RequestRefused):
         to_do = target.hint()
         refused = f"{target.shown} refuses what it is asked (HTTP {error.status})"
-        return target.cleaned(str(error)).replace(target.name, target.shown) if to_do is None else f"{refused}: {to_do}"
+        return _without_secrets(target, error) if to_do is None else f"{refused}: {to_do}"
     # Of what a library says, the first line is for people.
-    before, mark, reason = target.cleaned(str(error)).replace(target.name, target.shown).partition("can't be reached: ")
+    before, mark, reason = _without_secrets(target, error).partition("can't be reached: ")
     words = f"{before}{mark}{reason.partition(chr(10))[0]}"
     hint = target.hint() or next((hint for part, hint in HINTS.items() if part in words), None)
     return f"{words}{'' if hint is None else f'; {hint}'}{said_by(target)}"
+
+
+def _without_secrets(target: Target, error: Exception) -> str:
+    # The name first: without its secrets it would not be found, and not all of them can be.
+    return target.cleaned(str(error).replace(target.name, target.shown))
 
 
 def is_raised(error: MCPError) -> bool:

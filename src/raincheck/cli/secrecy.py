@@ -8,19 +8,30 @@ from dataclasses import dataclass, field
 HIDDEN = "..."
 
 NAMES = re.compile(
-    r"token|secret|passw|passphrase|pwd|credential|auth|bearer|(api|access|private)[-_]?key|(^|[-_])(key|pass|dsn)$",
+    r"token|secret|passw|passphrase|pwd|credential|auth|bearer|cookie|jwt|(api|access|private)[-_]?key|"
+    r"(^|[-_])(key|pass|dsn|pat)$",
     re.IGNORECASE,
 )
 """Of options, variables and headers whose values are nobody's business. Better one too many."""
 
-PAIR = re.compile(r"(-*[\w.-]+)(=|:\s*)(.+)", re.DOTALL)
+NAMED = re.compile(r"""([\w.-]+)\\*["']?(?:\s*=\s*|\s*:(?!//)\s*|\s+)(?=\S)""")
+"""A name, and what stands between it and its value: of an option, a variable, a header or a member of JSON."""
+
+VALUE = re.compile(r"""["']?(?:(?:bearer|basic)\s+)?([^\s"',;&}]+)""", re.IGNORECASE)
+"""Of what follows a name, the part that others may repeat."""
+
+SCHEMES = ("bearer", "basic")
+
+USER = re.compile(r"-u|--(proxy-)?user")
 
 INSIDE = (
-    re.compile(r"(?<=://)[^/\s@]+(?=@)"),
+    re.compile(r"(?<=://)(?:[^\s:/]*:\S+|[^/\s@]+)(?=@)"),
     re.compile(r"(?<=[?&])[^=&\s]+=[^&\s]+"),
     re.compile(r"\b(?:sk-|gh[opsru]_|github_pat_|xox[abprs]-|eyJ)[\w.-]{10,}"),
+    re.compile(r"(?:(?<=^-u)|(?<=\s-u)|(?<=-user=)|(?<=-u\s)|(?<=-user\s))[^\s:/]*:\S+"),
 )
-"""What is secret wherever it stands: who one is in a URL, what is asked there, and tokens of well-known services."""
+"""What is secret wherever it stands: who one is in a URL, what is asked there, tokens of well-known services, and a
+user with a password."""
 
 SHORTEST_SECRET = 4
 """A word or two is no secret, and would tear holes into what is said."""
@@ -32,6 +43,7 @@ class Covered:
 
     words: list[str] = field(default_factory=list[str])
     secrets: list[str] = field(default_factory=list[str])
+    _before: str = ""
 
     @property
     def text(self) -> str:
@@ -45,23 +57,37 @@ class Covered:
         return said
 
     def add(self, word: str) -> None:
-        pair = PAIR.fullmatch(word)
-        if pair is not None and NAMES.search(pair[1]) and not pair[3].startswith("//"):
-            self.words.append(f"{pair[1]}{pair[2]}{self._hidden(pair[3])}")
-        elif self.words and _names_secret(self.words[-1]) and not word.startswith("-"):
+        before, self._before = self._before, word
+        if _names_secret(before) and not word.startswith("--"):
             self.words.append(self._hidden(word))
-        else:
-            for secret in INSIDE:
-                word = secret.sub(lambda found: self._hidden(found[0]), word)
-            self.words.append(word)
+            return
+        if USER.fullmatch(before) and ":" in word:
+            self.words.append(self._hidden(word))
+            return
+        # All that follows a name, as it is. What is shown of the rest is without what is secret wherever it stands.
+        self._hidden(word[_end_of_name(word) :])
+        for secret in INSIDE:
+            word = secret.sub(lambda found: self._hidden(found[0]), word)
+        end = _end_of_name(word)
+        self.words.append(word if end == len(word) else f"{word[:end]}{HIDDEN}")
 
     def _hidden(self, secret: str) -> str:
-        self.secrets.append(secret)
+        value = VALUE.match(secret)
+        self.secrets += [secret, secret.partition(":")[2], *([] if value is None else [value[1]])]
         return HIDDEN
 
 
 def _names_secret(word: str) -> bool:
-    return word.startswith("-") and "=" not in word and NAMES.search(word) is not None
+    """Whether what is secret is the next word."""
+    if word.lower() in SCHEMES:
+        return True
+    is_name = (word.startswith("-") and "=" not in word) or word.endswith((":", "="))
+    return is_name and NAMES.search(word.rstrip(":=")) is not None
+
+
+def _end_of_name(word: str) -> int:
+    """Where something secret begins, by the name before it; the end, if there is none."""
+    return next((found.end() for found in NAMED.finditer(word) if NAMES.search(found[1])), len(word))
 
 
 def cover(words: Sequence[str]) -> Covered:

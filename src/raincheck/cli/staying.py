@@ -42,7 +42,7 @@ async def begun(manner: Manner, beginning: Awaitable[Handle], tool: str, scene: 
             await _go_on_unwritten(manner, ledger, ledger.slip)
         if not isinstance(error, Left):
             raise
-        manner.give_up(tool, error.ending, scene.asker)
+        manner.give_up(tool, error.ending, scene.asker, error.code)
     except CallLost as error:
         scene.close()
         refuse(explain_broken(manner.target, error), as_json=manner.as_json, ending=Ending.FAILED)

@@ -39,8 +39,12 @@ Examples:
 What has ended never changes, so the new task has an id of its own, which is printed; it has the same tool, arguments
 and owner, and a server of the same name runs it. A task is run again once: if that went wrong too, retry the new one.
 It ends with 0, with 1 if something was not done, or with 2 if the
-store can't be used.
+store can't be used. Whether it was run again is looked up in the newest 100 tasks of the same owner and tool.
 """
+
+MOST_READ = 100
+"""Of the tasks whose history is read. Each takes a query, and a tool may have been called a million times since: an
+operator who retries something as old as that knows it."""
 
 
 def retry(
@@ -89,16 +93,20 @@ def check_may_retry(task: Task) -> None:
 async def last_retry(store: Store, old: Task, now: datetime) -> Task | None:
     """The task that somebody has run this again as; None if nobody has, or it is not kept any longer.
 
-    Nothing about that can be written to the old one, so it is looked for among what came after it.
+    Nothing about that can be written to the old one, so it is looked for among what came after it: the newest
+    `MOST_READ` of the same owner and tool.
     """
     query = TaskQuery(Scope.within(old.namespace), tool=old.tool.name)
-    after = None
+    after, read = None, 0
     while True:
         page = await store.list_tasks(query, now=now, after=after, limit=PAGE_LIMIT)
         for task in page.tasks:
-            if task.created_at < old.created_at:
+            if task.created_at < old.created_at or read == MOST_READ:
                 return None
-            if task.owner == old.owner and await _is_retry_of(store, task, old, now):
+            if task.owner != old.owner:
+                continue
+            read += 1
+            if await _is_retry_of(store, task, old, now):
                 return task
         after = page.next
         if after is None:

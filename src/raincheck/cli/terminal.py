@@ -11,6 +11,7 @@ import sys
 from rich.console import Console
 
 from raincheck.cli.plain import printable
+from raincheck.cli.tidying import let_go_of_dead_terminals
 
 
 class Gone(Exception):
@@ -77,6 +78,7 @@ class Terminal:
         try:
             piece = os.read(stdin, 4_096)
         except OSError:
+            let_go_of_dead_terminals()
             piece = b""
         self._typed += piece
         line, end, rest = self._typed.partition(b"\n")

@@ -1,6 +1,8 @@
 """Ending in good order, whatever signal says so: bars are put away, and the cursor is shown again."""
 
 import asyncio
+import errno
+import os
 import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -16,6 +18,25 @@ BY_SIGNAL = 128
 def fatal_signals() -> list[signal.Signals]:
     """Those beside Ctrl-C that would end the program at once. Whoever has them ignored, as `nohup` does, means that."""
     return [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+
+
+def let_go_of_dead_terminals() -> bool:
+    """Drop what is still written to a terminal that was hung up, which would raise. Whether there was one."""
+    # There is none of it on every system.
+    import termios
+
+    was_dead = False
+    for output in (1, 2):
+        try:
+            termios.tcgetattr(output)
+        except termios.error as error:
+            # Others say that they are no terminals.
+            if error.args[0] == errno.EIO:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, output)
+                os.close(nowhere)
+                was_dead = True
+    return was_dead
 
 
 def run_tidily(work: Coroutine[Any, Any, T]) -> T:

@@ -1,5 +1,6 @@
 """The quotes that somebody forgot around the command of a server, as in `raincheck call python server.py TOOL a=1`."""
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -43,4 +44,6 @@ def _is_argument(word: str) -> bool:
 
 
 def _is_file(word: str) -> bool:
-    return word.endswith(FILES) or Path(word).is_file()
+    # A tool may well be called as some file here is, unless it looks like one.
+    looks_so = os.sep in word or Path(word).suffix != ""
+    return word.endswith(FILES) or (looks_so and Path(word).is_file())

@@ -17,7 +17,7 @@ from raincheck.client.talk import Talk
 from raincheck.client.timing import at_most
 from raincheck.client.updates import Update
 from raincheck.core.lifecycle import Status
-from raincheck.errors import ConfigurationError
+from raincheck.errors import ConfigurationError, InvalidValue
 
 logger = logging.getLogger(__name__)
 
@@ -96,10 +96,22 @@ class Handle:
 
         Raises:
             MCPError: the server refuses an answer.
-            InvalidValue: likewise, in its own words.
+            InvalidValue: likewise, in its own words; or the task does not ask that now.
         """
-        if self._held is not None:
+        if self._held is not None and answers:
+            self._check_asked(answers, await self.look())
             await self._talk.answer(self._held, answers)
+
+    def _check_asked(self, answers: Mapping[str, object], now: Update | None) -> None:
+        """Servers ignore what they did not ask, so a slip of the pen would pass for an answer."""
+        asked = [] if now is None else [question.key for question in now.questions]
+        for key, answer in answers.items():
+            if key not in asked:
+                keys = f"it asks {', '.join(asked)}" if asked else "it asks nothing now, or that was answered"
+                raise InvalidValue(f"the task does not ask {key!r}: {keys}")
+            if not isinstance(answer, Mapping):
+                how = '{"action": "accept", "content": {…}}, or another action'
+                raise InvalidValue(f"the answer to {key!r} is {answer!r}: give {how}")
 
     async def cancel(self) -> None:
         """Ask for the work to be stopped. What has ended stays as it is."""
