@@ -230,10 +230,10 @@ def test_tasks_that_were_created_in_the_same_moment_are_told_apart() -> None:
     [
         ("task-0O03", "there is no task 'task-0O03': did you mean task-0003?"),
         ("tsak-0003", "there is no task 'tsak-0003': did you mean task-0003?"),
-        ("zzz", "there is no task 'zzz': raincheck tasks ls shows those that there are"),
-        ("", "there is no task '': raincheck tasks ls shows those that there are"),
-        ("\x1b[31m", r"there is no task '\\x1b[31m': raincheck tasks ls shows those that there are"),
-        ("ffffffffffffffff", "there is no task 'ffffffffffffffff': raincheck tasks ls shows those that there are"),
+        ("zzz", "there is no task 'zzz': tasks ls shows those that there are in this store"),
+        ("", "there is no task '': tasks ls shows those that there are in this store"),
+        ("\x1b[31m", r"there is no task '\\x1b[31m': tasks ls shows those that there are in this store"),
+        ("ffffffffffffffff", "there is no task 'ffffffffffffffff': tasks ls shows those that there are in this store"),
     ],
 )
 def test_an_unknown_id_ends_with_one_and_suggests_the_nearest(given: str, why: str) -> None:

@@ -55,7 +55,7 @@ def test_each_task_is_tried_whatever_becomes_of_the_others() -> None:
         "task-0007 (build_report) is cancelled",
     ]
     missing, ended, unclear = done.stderr.splitlines()
-    assert missing == "there is no task 'nope': raincheck tasks ls shows those that there are"
+    assert missing == "there is no task 'nope': tasks ls shows those that there are in this store"
     assert ended == "task-0003 (build_report) is failed: nothing changed"
     assert unclear.startswith("8 ids begin with 'task-000'")
 

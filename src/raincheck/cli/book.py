@@ -20,9 +20,13 @@ OUR_LENGTH = 44
 
 
 class Ledger(TaskBook):
-    """A book that knows what it was told to keep, also if nobody waits for that any longer."""
+    """A book that knows what it was told to keep, also if nobody waits for that any longer.
+
+    What has ended stays in it until that has been told: what can't be printed can be fetched again.
+    """
 
     _writing: "asyncio.Future[None] | None" = None
+    _ended: Slip | None = None
     slip: Slip | None = None
     """The last slip, as soon as there is one: its task is there."""
 
@@ -30,6 +34,15 @@ class Ledger(TaskBook):
         self.slip = slip
         self._writing = asyncio.ensure_future(super().add(slip))
         await asyncio.shield(self._writing)
+
+    async def remove(self, slip: Slip) -> None:
+        self._ended = slip
+
+    async def strike_off(self) -> None:
+        """What has ended has been told of."""
+        if self._ended is not None:
+            await super().remove(self._ended)
+            self._ended = None
 
     async def settle(self) -> str | None:
         """Wait until the slip is written. Why it could not be, if so."""

@@ -23,7 +23,7 @@ from raincheck.cli.staying import begun, conclude
 from raincheck.cli.targets import Target, read_target
 from raincheck.cli.terminal import Terminal
 from raincheck.cli.wishes import Wishes
-from raincheck.client import Handle, Progress, TaskBook
+from raincheck.client import Handle, Progress
 
 
 def make_target(server: str, wishes: Wishes, *, is_kept: bool = False) -> Target:
@@ -41,7 +41,7 @@ def make_target(server: str, wishes: Wishes, *, is_kept: bool = False) -> Target
     return read_target(server, headers, is_heard=wishes.is_verbose, is_kept=is_kept)
 
 
-def make_manner(target: Target, book: TaskBook, wishes: Wishes) -> Manner:
+def make_manner(target: Target, book: Ledger, wishes: Wishes) -> Manner:
     return Manner(target=target, book=book, named_book=wishes.named_book, as_json=wishes.as_json)
 
 

@@ -95,4 +95,4 @@ async def _what_to_do(store: Store, start: str, now: datetime) -> str:
     near = difflib.get_close_matches(start, ids, n=1)
     if near:
         return f"did you mean {told_id(ids[near[0]])}?"
-    return "raincheck tasks ls shows those that there are" if page.tasks else "this store has none at all"
+    return "tasks ls shows those that there are in this store" if page.tasks else "this store has none at all"

@@ -7,7 +7,7 @@ import typer
 from mcp.client.session import ElicitationFnT
 from mcp.shared.exceptions import MCPError
 
-from raincheck.cli.book import find_slip
+from raincheck.cli.book import Ledger, find_slip
 from raincheck.cli.book_option import book_path
 from raincheck.cli.calling import Scene, make_manner, make_target
 from raincheck.cli.contact import Told
@@ -39,7 +39,7 @@ async def taken_up(
     Raises:
         Unusable: there is no such call, or its server can't be reached.
     """
-    book = TaskBook(book_path(wishes.named_book))
+    book = Ledger(book_path(wishes.named_book))
     slip = await find_slip(book, given)
     target = make_target(wishes.server or slip.server, wishes, is_kept=wishes.server is None)
     if target.name != slip.server:

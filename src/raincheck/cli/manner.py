@@ -7,13 +7,13 @@ from typing import NoReturn
 import typer
 from mcp.shared.exceptions import MCPError
 
-from raincheck.cli.book import shown_slip
+from raincheck.cli.book import Ledger, shown_slip
 from raincheck.cli.endings import Ending, refuse, tell
 from raincheck.cli.plain import json_of, printable, told_id, typed
 from raincheck.cli.questions import Asker
 from raincheck.cli.reaching import explain_lost, explain_raised, is_raised, said_by
 from raincheck.cli.targets import Target
-from raincheck.client import BadAnswer, Handle, ServerUnreachable, Slip, TaskBook, Update
+from raincheck.client import BadAnswer, Handle, ServerUnreachable, Slip, Update
 from raincheck.core.lifecycle import Status
 
 
@@ -28,7 +28,7 @@ class Manner:
     """How to speak of a call."""
 
     target: Target
-    book: TaskBook
+    book: Ledger
     named_book: Path | None
     """The book, where it has to be named again."""
     as_json: bool

@@ -1,6 +1,8 @@
 """The result of a tool: for a person to read, or as JSON."""
 
+import errno
 import json
+import sys
 from typing import Any, cast
 
 import typer
@@ -25,7 +27,13 @@ WRAPPED = "result"
 
 
 def print_result(result: CallToolResult, *, as_json: bool) -> Ending:
-    """Print it. An error of the tool goes to stderr, unless it is read by a program."""
+    """Print it. An error of the tool goes to stderr, unless it is read by a program.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where it was closed
+        raise OSError(errno.EBADF, "stdout is closed")
     ending = Ending.FAILED if result.is_error else Ending.DONE
     if as_json:
         shown = result.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -68,7 +68,17 @@ async def _go_on_unwritten(manner: Manner, ledger: Ledger, slip: Slip) -> NoRetu
 async def conclude(
     manner: Manner, result: Awaitable[CallToolResult], handle: Handle, scene: Closing | None = None
 ) -> Ending:
-    """Wait for a result, and print it, or say what became of it instead."""
+    """Wait for a result, and print it, or say what became of it instead. Then it is struck off the book."""
+    try:
+        ending = await _conclude(manner, result, handle, scene)
+    except typer.Exit:
+        await manner.book.strike_off()
+        raise
+    await manner.book.strike_off()
+    return ending
+
+
+async def _conclude(manner: Manner, result: Awaitable[CallToolResult], handle: Handle, scene: Closing | None) -> Ending:
     slip = slip_of(handle)
     try:
         try:
@@ -152,4 +162,5 @@ async def _stop(manner: Manner, handle: Handle) -> Update:
     assert update is not None  # noqa: S101 - of a task
     if update.status is Status.CANCELLED:
         await manner.book.remove(slip_of(handle))
+        await manner.book.strike_off()
     return update

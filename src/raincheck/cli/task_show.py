@@ -44,7 +44,7 @@ def show(
         async with open_existing(store) as opened:
             task = await find_task(opened, task_id, now=now)
             document: dict[str, Any] = await document_of(opened, task, now=now)
-        advice = advise_on(task, document, now)
+        advice = advise_on(task, document, now, store)
         if as_json:
             typer.echo(json.dumps({**document, "advice": advice}, indent=2))
         else:
@@ -54,5 +54,5 @@ def show(
     run(ctx, work)
 
 
-def advise_on(task: Task, document: dict[str, Any], now: datetime) -> list[str]:
-    return advise(task, [one["key"] for one in document["inputs"] if one["answered_at"] is None], now)
+def advise_on(task: Task, document: dict[str, Any], now: datetime, store: str | None) -> list[str]:
+    return advise(task, [one["key"] for one in document["inputs"] if one["answered_at"] is None], now, store)
