@@ -52,10 +52,12 @@ class Calls:
         idempotency_key: str | None = None,
         ttl: timedelta | None = None,
         timeout: timedelta | None = None,
+        checks: bool = True,
     ) -> asyncio.Future[Task]:
         """Ask for a task, and await it. Then it is kept, and will run; perhaps it does so already.
 
-        `timeout` bounds the whole of it, besides the tool's own.
+        `timeout` bounds the whole of it, besides the tool's own. Whoever has held the arguments against the tool's
+        schema already says so with `checks=False`.
 
         Raises:
             UnknownTool, InvalidValue: the tool, or its arguments, can't be had.
@@ -72,7 +74,7 @@ class Calls:
         )
         now = self._means.clock.now()
         found = self.toolbox.get(tool)
-        creation = create_task(found, arguments or {}, request, now=now, limits=self._means.limits)
+        creation = create_task(found, arguments or {}, request, now=now, limits=self._means.limits, checks=checks)
         return self._keep(creation, now)
 
     async def view(self, task_id: str, *, owner: Owner = ME) -> View:

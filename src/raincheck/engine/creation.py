@@ -38,15 +38,15 @@ def create_task(
     now: datetime,
     limits: Limits,
     task_id: TaskId | None = None,
-    is_complete: bool = True,
+    checks: bool = True,
 ) -> Creation:
-    """The task that a call of the tool makes. One that is not complete has an argument that is not known yet.
+    """The task that a call of the tool makes. What it accepts is not checked where that was done, or can't be done yet.
 
     Raises:
         InvalidValue: the arguments are not the tool's, not JSON or too large, or something else can't be kept.
     """
     tool.check_arguments(arguments)
-    if is_complete:
+    if checks:
         tool.accepts(arguments)
     key = request.idempotency_key
     of_tool = None if tool.timeout is None else timedelta(seconds=tool.timeout)

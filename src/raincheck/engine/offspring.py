@@ -68,7 +68,7 @@ class Offspring:
             )
         found = self._toolbox.get(tool)
         # Made now, so that whatever is wrong with it is told while the body can still do something about it.
-        task_id = self._create(found, {**arguments, result_as: None}, is_complete=False).task.id
+        task_id = self._create(found, {**arguments, result_as: None}, checks=False).task.id
         self._successor = _Successor(task_id, found, arguments, result_as)
         return task_id
 
@@ -79,7 +79,7 @@ class Offspring:
             return ()
         arguments = {**one.arguments, one.result_as: result()}
         # Not looked at as a whole: a result that does not fit is the next one's trouble, not a reason to lose this.
-        return (self._create(one.tool, arguments, task_id=one.task_id, is_complete=False),)
+        return (self._create(one.tool, arguments, task_id=one.task_id, checks=False),)
 
     async def outcome(self, child_id: str) -> Ended | None:
         """How a child ended; None while it lives.
@@ -119,7 +119,7 @@ class Offspring:
         *,
         parent_id: TaskId | None = None,
         task_id: TaskId | None = None,
-        is_complete: bool = True,
+        checks: bool = True,
     ) -> Creation:
         task, means = self._hold.task, self._hold.means
         request = Request(task.namespace, task.owner, self._hold.journal.caller, parent_id, actor=f"task {task.id}")
@@ -130,5 +130,5 @@ class Offspring:
             now=means.clock.now(),
             limits=means.limits,
             task_id=task_id,
-            is_complete=is_complete,
+            checks=checks,
         )

@@ -152,6 +152,8 @@ class ToolCalls:
             idempotency_key=key,
             ttl=_ttl_of(ctx, params),
             timeout=UNSEEN_FOR if is_plain and not goes_on else None,
+            # They were, before: what does not fit is answered as the SDK answers it.
+            checks=False,
         )
         return await self._leaving.create(submit() if key is None else asyncio.ensure_future(self._join(submit)))
 
