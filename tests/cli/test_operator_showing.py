@@ -69,7 +69,10 @@ def test_everything_about_a_task_is_shown() -> None:
         "2026-01-01 00:00:05.000 note running worker-1 step load, step load, asked publish, kept draft",
         "",
         "-> its caller is asked for publish, and it goes on when that is answered",
-        "-> raincheck tasks watch task-0001 shows how it goes on; raincheck tasks cancel task-0001 stops it",
+        (
+            "-> raincheck tasks watch --store tasks.db task-0001 shows how it goes on; "
+            "raincheck tasks cancel --store tasks.db task-0001 stops it"
+        ),
     ]
 
 
@@ -151,13 +154,16 @@ def test_what_is_sealed_is_said_to_be_and_never_printed() -> None:
     ("name", "advice"),
     [
         ("completed", "its result is kept for 400 days"),
-        ("error", "it reports an error: raincheck tasks retry task-0002 runs the same again, as a new task"),
-        ("failed", "raincheck tasks retry task-0003 runs the same again, as a new task"),
-        ("cancelled", "raincheck tasks retry task-0004 runs the same again, as a new task"),
+        (
+            "error",
+            "it reports an error: raincheck tasks retry --store tasks.db task-0002 runs the same again",
+        ),
+        ("failed", "raincheck tasks retry --store tasks.db task-0003 runs the same again, as a new task"),
+        ("cancelled", "raincheck tasks retry --store tasks.db task-0004 runs the same again, as a new task"),
         ("parked", "it waits for a task that it has started"),
         ("running", "its lease ran out 90 s ago: any server of the store takes it back, so see that one runs"),
-        ("paused", "raincheck tasks resume task-0007 lets it go on"),
-        ("queued", "it waits for a server of 'reports' that has build_report: raincheck doctor says whether one has"),
+        ("paused", "raincheck tasks resume --store tasks.db task-0007 lets it go on"),
+        ("queued", "it waits for a server of 'reports' that has build_report: raincheck doctor --store"),
     ],
 )
 def test_it_says_what_to_do_about_a_task_in_every_phase(name: str, advice: str) -> None:

@@ -273,7 +273,8 @@ async def test_a_crash_anywhere_leaves_all_or_nothing(
     # A secret is looked for before it is made.
     assert next(point for point in points if point != QUERIES["secret"]) == "BEGIN IMMEDIATE"
     assert points[-2:] == ["COMMIT", "after COMMIT"]
-    assert len(points) >= 6
+    # And what it is for, between them: the least looks at the schema, and writes a row.
+    assert len(points) >= 5
 
 
 async def test_a_claim_says_once_how_far_it_served_the_line_however_many_it_takes(tmp_path: Path) -> None:
