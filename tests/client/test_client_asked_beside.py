@@ -9,7 +9,7 @@ from client_calls import User, text_of
 from client_fakes import DONE, Fake
 from client_wires import SkippingClock
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, ElicitResult, JSONRPCError, JSONRPCResponse
+from mcp_types import CONNECTION_CLOSED, CallToolResult, ElicitResult, JSONRPCError, JSONRPCResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -17,6 +17,22 @@ ASKING = {"status": "input_required"}
 NOT_READY = MCPError(-32000, "not ready")
 CUT_OFF = MCPError(CONNECTION_CLOSED, "SSE stream ended without a response")
 YES = {"action": "accept", "content": {"sure": True}}
+
+
+async def finish(
+    fake: Fake,
+    user: User,
+    asking: "asyncio.Task[JSONRPCResponse | JSONRPCError]",
+    waiting: "asyncio.Task[CallToolResult]",
+) -> None:
+    """Let the user decide: the server gets the answer, and ends the task."""
+    user.decides.set()
+    answer = await asyncio.wait_for(asking, 5)
+    assert isinstance(answer, JSONRPCResponse)
+    assert answer.result == YES
+    fake.says("tasks/result", DONE)
+    fake.ends()
+    assert text_of(await waiting) == "done"
 
 
 @pytest.mark.parametrize("ended", [NOT_READY, CUT_OFF])
@@ -32,13 +48,7 @@ async def test_what_was_asked_beside_is_answered_however_the_request_for_the_res
         fake.shows(ASKING)
         # When it is asked for once more, the first one has ended.
         await fake.until(lambda: fake.times("tasks/result") > 1)
-        user.decides.set()
-        answer = await asyncio.wait_for(asking, 5)
-        assert isinstance(answer, JSONRPCResponse)
-        assert answer.result == YES
-        fake.says("tasks/result", DONE)
-        fake.ends()
-        assert text_of(await waiting) == "done"
+        await finish(fake, user, asking, waiting)
     assert user.asked == ["Sure?"]
 
 
@@ -58,13 +68,7 @@ async def test_what_was_asked_in_a_request_that_the_server_has_answered_is_answe
     async with fake.client(clock=SkippingClock(), elicitation_callback=user.answer) as client:
         waiting = asyncio.create_task((await client.call("work")).result())
         await fake.until(lambda: fake.times("tasks/result") > 1)
-        user.decides.set()
-        answer = await asyncio.wait_for(asking[0], 5)
-        assert isinstance(answer, JSONRPCResponse)
-        assert answer.result == YES
-        fake.says("tasks/result", DONE)
-        fake.ends()
-        assert text_of(await waiting) == "done"
+        await finish(fake, user, asking[0], waiting)
     assert user.asked == ["Sure?"]
 
 

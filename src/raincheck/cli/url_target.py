@@ -9,6 +9,7 @@ from mcp.client import Transport
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
+from raincheck.cli.secrecy import SHORTEST_SECRET
 from raincheck.client import note_status
 from raincheck.client.errors import NO_SERVER
 from raincheck.client.options import name_of
@@ -29,8 +30,6 @@ STATUSES = {
 ASKS_WHO = (401, 403)
 
 AGAIN = "or the address with what is secret in it, which is not kept, by --server"
-
-SHORTEST_SECRET = 4
 
 
 class UrlTarget:
@@ -77,7 +76,6 @@ class UrlTarget:
         parts = urlsplit(self._url)
         secrets = [self._url, f"{parts.netloc.rpartition('@')[0]}@", f"?{parts.query}", parts.query, parts.password]
         for secret in secrets:
-            # A word or two is no secret, and would tear holes into what is said.
             if secret is not None and len(secret) >= SHORTEST_SECRET:
                 text = text.replace(secret, self.name if secret == self._url else "")
         return text

@@ -56,9 +56,7 @@ class Feed:
         """
         self._hear = hear
         try:
-            if self._pending or self._has_missed:
-                hint = ANYTHING if self._has_missed else frozenset(self._pending)
-                self._pending, self._has_missed = set(), False
+            while (hint := self._take()) is not None:
                 self._tell(hear, hint)
             while self._error is None and not self._closed:
                 self._ready.clear()
@@ -81,20 +79,23 @@ class Feed:
     async def __anext__(self) -> Hint:
         while True:
             await self._ready.wait()
-            if self._has_missed:
-                hint, self._has_missed = ANYTHING, False
-            elif self._pending:
-                hint = frozenset(self._pending)
-                self._pending.clear()
-            elif self._closed:
+            hint = self._take()
+            if hint is None and self._closed:
                 raise StopAsyncIteration
-            else:
-                # Another waiter on the same feed was quicker.
-                self._ready.clear()
-                continue
             if not (self._pending or self._closed):
                 self._ready.clear()
-            return hint
+            if hint is not None:
+                return hint
+            # Another waiter on the same feed was quicker.
+
+    def _take(self) -> Hint | None:
+        """What has not been told yet; None if there is nothing."""
+        if self._has_missed:
+            self._has_missed = False
+            return ANYTHING
+        hint = frozenset(self._pending)
+        self._pending.clear()
+        return hint or None
 
 
 class Feeds:
