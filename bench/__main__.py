@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import grace, growth, rest, throughput
+from bench import dispatch, grace, growth, rest, throughput
 from bench.figure import Figure, table
 from bench.progress import Progress
 from raincheck.clock import SystemClock
@@ -31,13 +31,28 @@ class Scale:
     idle_seconds: int
     cycles: int
     grace_rounds: int
+    dispatch_rounds: int
 
 
 FULL = Scale(
-    "full", throughput_rounds=15, many=1_000_000, growth_rounds=31, idle_seconds=10, cycles=5_000, grace_rounds=125
+    "full",
+    throughput_rounds=15,
+    many=1_000_000,
+    growth_rounds=31,
+    idle_seconds=10,
+    cycles=5_000,
+    grace_rounds=125,
+    dispatch_rounds=15,
 )
 QUICK = Scale(
-    "quick", throughput_rounds=5, many=100_000, growth_rounds=21, idle_seconds=4, cycles=2_000, grace_rounds=45
+    "quick",
+    throughput_rounds=5,
+    many=100_000,
+    growth_rounds=21,
+    idle_seconds=4,
+    cycles=2_000,
+    grace_rounds=45,
+    dispatch_rounds=5,
 )
 
 
@@ -47,6 +62,7 @@ async def measure(scale: Scale, folder: Path, progress: Progress) -> list[Figure
         *await growth.measure(folder, many=scale.many, rounds=scale.growth_rounds, progress=progress),
         *await rest.measure(folder, seconds=scale.idle_seconds, cycles=scale.cycles, progress=progress),
         *await grace.measure(folder, rounds=scale.grace_rounds, progress=progress),
+        *await dispatch.measure(rounds=scale.dispatch_rounds, idle_seconds=4 * scale.idle_seconds, progress=progress),
     ]
 
 

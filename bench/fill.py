@@ -9,8 +9,8 @@ from pathlib import Path
 from bench.work import NAMESPACE, live_once
 from raincheck.clock import SystemClock, new_task_id
 from raincheck.core.owner import Owner
+from raincheck.stores.rows import to_moment
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.rows import to_moment
 
 TASKS_EACH = 100
 """How many tasks each owner has."""

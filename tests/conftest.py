@@ -7,6 +7,8 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["postgres_fixtures"]
+
 # Small on every run; large on demand: HYPOTHESIS_PROFILE=nightly scripts/test tests/property
 settings.register_profile(
     "ci",

@@ -169,16 +169,13 @@ def _refusal(name: str) -> str:
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        ("postgresql://user:secret@db.example:5432/tasks?password=secret", "db.example"),
-        ("postgres://db.example/tasks", "db.example"),
-        ("postgresql:///tasks?password=secret", "this machine"),
+        ("postgresql://user:secret@db.example:5432/tasks?password=secret", "postgresql://db.example:5432/tasks"),
+        ("postgres://db.example/tasks", "postgresql://db.example/tasks"),
+        ("postgresql:///tasks?password=secret", "postgresql:///tasks"),
     ],
 )
-def test_postgresql_is_not_there_yet_and_the_password_stays_out_of_it(name: str, where: str) -> None:
-    message = _refusal(name)
-    assert f"no PostgreSQL store yet (asked for one on {where})" in message
-    assert "use a file, such as sqlite:///tasks.db" in message
-    assert "secret" not in message
+def test_a_postgresql_store_is_shown_by_where_it_is_and_the_password_stays_out_of_it(name: str, where: str) -> None:
+    assert repr(make_store(name)) == f"PostgresStore({where!r})"
 
 
 @pytest.mark.parametrize("name", ["postgresql://user:hunter[2@host/db", "postgresql://user:hunter2@host℀/db"])

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from raincheck.errors import ConfigurationError
 
-EXAMPLES = "memory:, tasks.db, sqlite:///tasks.db (relative), sqlite:////var/lib/tasks.db (absolute)"
+EXAMPLES = "memory:, tasks.db, sqlite:///tasks.db (relative), sqlite:////var/lib/tasks.db (absolute), postgresql://host/database"
 
 _SQLITES_MEMORY = ":memory:"
 _WRITE_MEMORY = "':memory:' is SQLite's word: for tasks in memory write 'memory:'"

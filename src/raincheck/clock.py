@@ -51,6 +51,20 @@ class SystemClock:
         return timers.after(seconds, call).cancel
 
 
+class StoresClock(SystemClock):
+    """The clock of whatever store is in use: that of this machine, until a store has been opened that has another."""
+
+    def __init__(self) -> None:
+        self._followed: Clock | None = None
+
+    def now(self) -> datetime:
+        return super().now() if self._followed is None else self._followed.now()
+
+    def follow(self, clock: Clock | None) -> None:
+        """Tell the time of this clock from now on; None is this machine's."""
+        self._followed = clock
+
+
 def new_task_id(now: datetime) -> TaskId:
     """An id that nobody can guess, in characters that headers, URLs and models copy safely.
 

@@ -4,9 +4,9 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import assert_never
-from urllib.parse import urlsplit
 
 from platformdirs import user_state_path
 
@@ -104,10 +104,7 @@ def make_store(name: str | os.PathLike[str] | None = None) -> Store:
                 _make_folder(path.parent)
             return SqliteStore(path)
         case PostgresAddress(url):
-            raise ConfigurationError(
-                f"this version of raincheck has no PostgreSQL store yet (asked for one on {_host(url)}): "
-                f"use a file, such as sqlite:///tasks.db"
-            )
+            return _make_postgres(url)
         case _:
             assert_never(address)
 
@@ -137,8 +134,17 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _host(url: str) -> str:
+def _make_postgres(url: str) -> Store:
     try:
-        return urlsplit(url).hostname or "this machine"
-    except ValueError:
-        return "a host that can't be read"
+        from raincheck.dispatchers.procrastinate import ProcrastinateDispatcher, ProcrastinateJobs
+        from raincheck.stores.postgres import PostgresStore, parse_url
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a PostgreSQL store needs {error.name}: install it with pip install 'raincheck[postgres]'"
+        ) from error
+    target = parse_url(url)
+    return PostgresStore(
+        url,
+        jobs=ProcrastinateJobs(target.jobs_schema),
+        make_dispatcher=partial(ProcrastinateDispatcher, target.conninfo, target.jobs_schema),
+    )

@@ -7,7 +7,8 @@ import sys
 from raincheck.cli.conformance import ANSWERED_WITHIN
 from raincheck.testing.g1.caller import Pace
 
-HEAVY = {"mcp", "httpx2", "jsonschema", "uvicorn", "raincheck.testing", "raincheck.server", "raincheck.client"}
+PARTS = ("testing", "server", "client", "dispatchers")
+HEAVY = {"mcp", "httpx2", "jsonschema", "psycopg", "uvicorn", *(f"raincheck.{part}" for part in PARTS)}
 
 
 def test_the_program_is_there_without_what_only_some_commands_need() -> None:

@@ -24,10 +24,18 @@ SKIPS_ITSELF = ("tasks-status-notifications", "tasks-status-notifications", "SKI
 """The suite has yet to write this scenario."""
 
 
-@pytest.mark.parametrize("store", ["memory:", "tasks.db"])
-def test_every_check_of_the_tasks_extension_succeeds(store: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+def test_every_check_of_the_tasks_extension_succeeds(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     node = node_or_skip()
-    address = store if store == "memory:" else str(tmp_path / store)
+    match store:
+        case "memory":
+            address = "memory:"
+        case "sqlite":
+            address = str(tmp_path / "tasks.db")
+        case _:
+            address = request.getfixturevalue("database_url")
 
     def run(scenario: str) -> list[Check]:
         return run_suite(node, url, tmp_path / scenario, "--scenario", scenario)

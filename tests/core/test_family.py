@@ -7,7 +7,7 @@ from story import CLAIM, ERROR, SITUATIONS, after, at, change, created, running
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Command, Complete, Fail, Note, Park
-from raincheck.core.family import keep_in_family, may_forget, to_children, to_parent
+from raincheck.core.family import Parent, follow, keep_in_family, may_forget, to_children, to_parent
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
@@ -144,3 +144,10 @@ def test_what_has_expired_may_be_forgotten_unless_its_parent_lives() -> None:
     assert may_forget(ended, None, ended.expires_at)
     assert all(may_forget(ended, parent, ended.expires_at) for parent in ENDED)
     assert not any(may_forget(ended, parent, ended.expires_at) for parent in LIVE)
+
+
+def test_the_parent_is_looked_for_before_its_child_is_written_so_that_both_ways_lock_alike() -> None:
+    ending = change(_running("child", "parent"), Complete(1, encode(1)), 5)
+    following = follow(ending)
+    assert next(following) == Parent(TaskId("parent"))
+    assert following.send([]) == ending

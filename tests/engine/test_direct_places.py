@@ -12,7 +12,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.engine import Settings
 from raincheck.stores.interface import Store
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30), pytest.mark.begun_where_created]
 
 SELDOM = Settings(look_every=86_400.0, lease=86_400.0)
 """It looks for nothing that nobody told of."""

@@ -17,7 +17,7 @@ from raincheck.engine import Engine, Settings, TaskContext
 from raincheck.errors import IdempotencyConflict, QuotaExceeded, StoreUnavailable
 from raincheck.stores.interface import Capabilities, Store
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30), pytest.mark.begun_where_created]
 
 NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 

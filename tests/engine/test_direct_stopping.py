@@ -9,7 +9,7 @@ from workbench import Bench
 from raincheck.core.lifecycle import Phase
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30), pytest.mark.begun_where_created]
 
 
 async def test_what_is_asked_for_while_the_last_look_for_work_goes_on_is_left_to_others(bench: Bench) -> None:

@@ -18,6 +18,7 @@ from raincheck.core.retry import RetryPolicy
 from raincheck.engine import Child, Settings, TaskContext
 from raincheck.errors import InvalidValue, QuotaExceeded, TooLarge, UnknownTool
 from raincheck.stores.requests import TaskQuery
+from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -30,8 +31,8 @@ def within(**limits: Any) -> Settings:
     return Settings(patience=0.05, lease=1, limits=Limits(**limits))
 
 
-async def children_of(bench: Bench, task_id: TaskId) -> list[TaskId]:
-    now = a_clock().now()
+async def children_of(bench: Bench, task_id: TaskId, clock: FakeClock | None = None) -> list[TaskId]:
+    now = (clock or a_clock()).now()
     page = await bench.store.list_tasks(TaskQuery(Scope.everything(), parent_id=task_id), now=now)
     return [task.id for task in page.tasks]
 
@@ -185,7 +186,7 @@ async def test_what_a_child_left_is_kept_for_as_long_as_its_parent_lives(bench: 
     async with bench.working(Settings(patience=0), clock=clock) as engine:
         task = await engine.submit("parent")
         await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.signals == 1)
-        (child_id,) = await children_of(bench, task.id)
+        (child_id,) = await children_of(bench, task.id, clock)
         clock.advance(3_600)
         assert await bench.store.prune(now=clock.now(), limit=100) == ()
         await engine.answer(task.id, {"elicit-0": YES})
@@ -193,7 +194,7 @@ async def test_what_a_child_left_is_kept_for_as_long_as_its_parent_lives(bench: 
         clock.advance(60)
         await asyncio.sleep(0.05)
         pruned = await bench.store.prune(now=clock.now(), limit=100)
-        assert child_id in pruned or child_id not in await children_of(bench, task.id)
+        assert child_id in pruned or child_id not in await children_of(bench, task.id, clock)
 
 
 async def test_a_parent_that_fails_takes_its_children_with_it(bench: Bench) -> None:

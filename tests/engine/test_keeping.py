@@ -20,6 +20,7 @@ from raincheck.engine.keeper import Keeper
 from raincheck.errors import TaskNotFound
 from raincheck.stores.apply import sweep
 from raincheck.stores.interface import Store
+from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
@@ -301,6 +302,36 @@ async def test_a_step_whose_receipt_was_lost_is_recorded_and_the_body_goes_on(be
     async with bench.working():
         assert await bench.result_of("work") == 1
     assert runs == ["ran"]
+
+
+@pytest.mark.begun_where_created
+async def test_nothing_is_taken_back_until_a_lease_after_the_store_was_away(bench: Bench) -> None:
+    clock, watched = a_clock(), Watched(bench.store)
+    bench.store = watched.as_store
+
+    @bench.toolbox.tool
+    async def work(task: TaskContext) -> int:
+        return task.attempt
+
+    async def pass_time(seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            clock.advance(0.05)
+            await asyncio.sleep(0.002)
+
+    task = await Engine(bench.store, bench.toolbox, works=False, clock=clock).submit("work")
+    lease = timedelta(seconds=QUICK.lease)
+    elsewhere = ClaimRequest("default", frozenset({task.tool}), "elsewhere", lease, 1)
+    await bench.store.claim(elsewhere, now=clock.now())
+    # For a second, in which whoever has it can't extend its lease, which ends then.
+    watched.fail("overdue", times=1)
+    async with bench.working(QUICK, clock=clock) as engine:
+        await pass_time(1.7)
+        assert (await engine.task(task.id)).fence == 1, "whoever has it may live, and say so soon"
+        ending = asyncio.create_task(engine.wait(task.id))
+        async with asyncio.timeout(30):
+            while not ending.done():
+                await pass_time(0.1)
+        assert ending.result().outcome == b"2"
 
 
 async def test_a_task_that_was_claimed_is_begun_although_the_store_is_away_just_then(bench: Bench) -> None:

@@ -96,6 +96,7 @@ async def test_one_that_was_cut_off_by_the_end_of_the_process_does_not_count(ben
 
     async with bench.working(Settings(grace=0)) as engine:
         task = await engine.submit("wait_for_ever")
+        await bench.reach(task.id, Phase.RUNNING)
     assert (await engine.task(task.id)).phase is Phase.FAILED
     assert engine.durations.of("wait_for_ever") == Sketch()
 

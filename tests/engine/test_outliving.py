@@ -54,11 +54,12 @@ async def test_a_coroutine_that_outlives_its_engine_ends_in_peace(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machinery, "UNWIND", 0.2)
-    may_end, ended, complaints = asyncio.Event(), asyncio.Event(), list[object]()
+    began, may_end, ended, complaints = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
 
     @bench.toolbox.tool(grace=0.05)
     async def deaf() -> None:
+        began.set()
         while not may_end.is_set():
             try:
                 await may_end.wait()
@@ -68,7 +69,7 @@ async def test_a_coroutine_that_outlives_its_engine_ends_in_peace(
 
     async with bench.working(Settings(grace=0)) as engine:
         task = await engine.submit("deaf")
-        await bench.reach(task.id, Phase.RUNNING)
+        await began.wait()
     try:
         assert (await bench.engine.view(task.id)).task.phase is Phase.QUEUED, "it was handed back"
         (body,) = (job for job in asyncio.all_tasks() if job.get_name() == f"body of {task.id}")

@@ -227,6 +227,7 @@ async def test_a_queued_task_is_taken_although_the_clock_was_set_back(bench: Ben
         assert (await engine.wait(task.id)).outcome == b'"done"'
 
 
+@pytest.mark.begun_where_created
 async def test_a_store_that_is_out_of_reach_for_a_while_does_not_end_the_claiming(bench: Bench) -> None:
     clock, watched = a_clock(), Watched(bench.store)
     bench.store = watched.as_store
@@ -308,4 +309,5 @@ async def test_a_tool_with_a_bound_and_a_priority_goes_first_and_no_further(benc
     async with bench.working(Settings(concurrency=2)) as engine:
         for task in tasks:
             await engine.wait(task.id)
-    assert order == ["urgent"] * 20 + ["free"] * 20
+    # Two begin at a time, and the last urgent one and the first free one are such a pair: they may begin in any order.
+    assert order[:19] + sorted(order[19:21], reverse=True) + order[21:] == ["urgent"] * 20 + ["free"] * 20

@@ -3,11 +3,13 @@
 import asyncio
 import inspect
 from collections import Counter
+from dataclasses import replace
 from typing import Any, cast
 
 from raincheck.clock import SystemClock
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.interface import Store
+from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock
 
 WRITES = frozenset({"create", "commit", "claim", "extend_leases", "prune"})
@@ -87,6 +89,9 @@ class Watched:
             if self._failures[name] > 0:
                 self._failures[name] -= 1
                 raise StoreUnavailable("a watched store", "it is out of reach for a while")
+            if name == "claim" and isinstance(args[0], ClaimRequest):
+                # A journal that is brought along could not be watched.
+                args = (replace(args[0], journals=None), *args[1:])
             result: object = await found(*args, **kwargs)
             if name in self._done:
                 self._done.pop(name).set()

@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+from postgres_serving import PostgresServer
+
+from raincheck.dispatchers.procrastinate import ProcrastinateJobs
 from raincheck.stores.memory import MemoryStore
+from raincheck.stores.postgres import PostgresStore
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import StoreMachine
 
@@ -19,5 +24,24 @@ class MemoryMachine(StoreMachine):
         return MemoryStore()
 
 
+class PostgresMachine(StoreMachine):
+    server: PostgresServer
+
+    def make_store(self, folder: Path) -> PostgresStore:
+        # Many share a database, each in a schema of its own: that is quicker than a database for each.
+        schema = folder.name[-32:]
+        return PostgresStore(f"{self.server.url()}?schema={schema}", jobs=ProcrastinateJobs(schema), connections=1)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.server.run(f'DROP SCHEMA "{self.folder.name[-32:]}" CASCADE')
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server_for_the_machine(postgres_server: PostgresServer) -> None:
+    PostgresMachine.server = postgres_server
+
+
 TestSqliteAgreesWithTheModel = SqliteMachine.TestCase
+TestPostgresAgreesWithTheModel = PostgresMachine.TestCase
 TestTheModelKeepsItsPromises = MemoryMachine.TestCase

@@ -19,7 +19,7 @@ from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
-from raincheck.errors import ConfigurationError, RaincheckError
+from raincheck.errors import ConfigurationError, RaincheckError, StoreUnavailable
 from raincheck.stores.requests import TaskQuery
 
 pytestmark = pytest.mark.anyio
@@ -314,9 +314,9 @@ async def test_a_file_that_is_no_store_fails_the_start_over_http_too(tmp_path: P
     assert _is_running(shop) == "no engine"
 
 
-async def test_a_store_that_does_not_exist_yet_is_named_in_the_error() -> None:
-    shop = Shop("postgresql://localhost/tasks")
-    with pytest.raises(ConfigurationError, match="no PostgreSQL store yet"):
+async def test_a_store_that_is_not_there_is_named_in_the_error() -> None:
+    shop = Shop("postgresql://127.0.0.1:1/tasks")
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/tasks: the database can't be reached"):
         await start_and_stop(shop)
 
 

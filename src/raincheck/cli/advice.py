@@ -3,6 +3,7 @@
 import shlex
 from datetime import datetime
 
+from raincheck.cli.databases import typed_store
 from raincheck.cli.plain import printable, typed
 from raincheck.cli.telling import told_age, told_tool
 from raincheck.core.lifecycle import Phase
@@ -12,7 +13,7 @@ from raincheck.wire.spoken import in_words
 
 def advise(task: Task, open_keys: list[str], now: datetime, store: str | None) -> list[str]:
     """What to do next, or what to expect: a sentence or two. The store is named again, if it was."""
-    said = [_about(task, now, () if store is None else ("--store", store))]
+    said = [_about(task, now, () if store is None else ("--store", typed_store(store)))]
     if open_keys and not task.is_terminal:
         said.insert(
             0, f"its caller is asked for {', '.join(map(printable, open_keys))}, and it goes on when that is answered"

@@ -8,9 +8,10 @@ import typer
 
 from raincheck.cli.checkup import Finding, Verdict, print_checkup, worst_of
 from raincheck.cli.checkup_tasks import check_tasks
+from raincheck.cli.databases import find_target, shown_store
 from raincheck.cli.store_option import JsonOption, StoreOption, find_existing, open_existing, run
 from raincheck.clock import Clock
-from raincheck.errors import StoreError
+from raincheck.errors import NotAStore, SchemaMismatch, StoreError
 
 # What follows a line with a backspace alone is printed as it stands.
 EPILOG = """
@@ -19,6 +20,7 @@ Examples:
 \b
   raincheck doctor
   raincheck doctor --store /var/lib/tasks.db --json
+  raincheck doctor --store postgresql://app@db.example.com/tasks
 
 It only reads. Each line says ok, warn or bad, and what to do. It ends with 0, with 1 if something is bad, or with 2 if
 there is no such store, or it is of another program or a newer raincheck.
@@ -48,15 +50,28 @@ def doctor(
 async def examine(store: str | None, clock: Clock) -> tuple[str, list[Finding]]:
     """Where the store is, and all that is found."""
     path = await asyncio.to_thread(find_existing, store)
+    where = await asyncio.to_thread(shown_store, store)
     findings: list[Finding] = []
     if path is not None:
         from raincheck.cli.checkup_file import check_file
 
         findings += await asyncio.to_thread(check_file, path)
     try:
-        async with open_existing(store) as opened:
+        if path is None:
+            findings += await _examine_database(store, clock)
+        async with open_existing(store, clock) as opened:
             findings.insert(0, Finding.ok("opens", "the store can be opened"))
             findings += await check_tasks(opened, now=clock.now())
     except StoreError as error:
+        if path is None and isinstance(error, NotAStore | SchemaMismatch):
+            raise
         findings.insert(0, Finding.bad("opens", str(error), "do that, then look again"))
-    return str(path.absolute() if path is not None else store), findings
+    return where, findings
+
+
+async def _examine_database(store: str | None, clock: Clock) -> list[Finding]:
+    target = await asyncio.to_thread(find_target, store)
+    assert target is not None  # noqa: S101 - it is in no file
+    from raincheck.cli.checkup_database import check_database
+
+    return await check_database(target, clock)

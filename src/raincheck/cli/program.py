@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli import call, conformance, doctor, held, serve, stats, task_commands, tools
+from raincheck.cli import call, conformance, doctor, held, migrate, serve, stats, task_commands, tools, worker
 from raincheck.cli.demo import command as demo
 
 program = typer.Typer(
@@ -23,10 +23,12 @@ program.command(epilog=held.GET)(held.get)
 program.command(epilog=held.CANCEL)(held.cancel)
 program.command(epilog=held.ANSWER)(held.answer)
 program.command(epilog=serve.EPILOG)(serve.serve)
+program.command(epilog=worker.EPILOG)(worker.worker)
 program.command(epilog=tools.EPILOG)(tools.tools)
 program.add_typer(task_commands.commands, name="tasks")
 program.command(epilog=demo.EPILOG, short_help="See it work: three callers, and a server that dies.")(demo.demo)
 program.command(epilog=doctor.EPILOG)(doctor.doctor)
+program.command(epilog=migrate.EPILOG)(migrate.migrate)
 program.command(epilog=stats.EPILOG)(stats.stats)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,9 +28,14 @@ second one cuts the waiting for tools short. It ends with 0, or with 2 if it cou
 
 WORKFLOWS = (".yaml", ".yml")
 
+TargetArgument = Annotated[str, typer.Argument(metavar="TARGET", help="What to load, such as server.py:mcp.")]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option(metavar="NUMBER", help="How many attempts run at once, whatever the file says.")
+]
+
 
 def serve(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="What to load, such as server.py:mcp.")],
+    target: TargetArgument,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve the program that started this. The default.")] = False,
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve Streamable HTTP; the URL is printed on stderr.")
@@ -44,6 +49,7 @@ def serve(
     no_work: Annotated[
         bool, typer.Option("--no-work", help="Take tasks and answer for them, and leave the running to others.")
     ] = False,
+    concurrency: ConcurrencyOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="When it listens, print where as one line of JSON (not on stdio).")
     ] = False,
@@ -54,20 +60,30 @@ def serve(
             raise ConfigurationError("one of --stdio, --http and --unix: start it twice to serve both")
         if as_json and http is None and unix is None:
             raise ConfigurationError("on stdio, stdout is for messages alone: --json is for --http and --unix")
-        _serve(target, http, unix, store, works=False if no_work else None, as_json=as_json)
+        if no_work and concurrency is not None:
+            raise ConfigurationError("with --no-work nothing is run here: leave out --concurrency")
+        wanted = {"store": store, "works": False if no_work else None, "concurrency": concurrency}
+        _serve(target, http, unix, wanted, as_json=as_json)
     except RaincheckError as error:
         # On stdio, stdout is not for that.
         refuse(str(error), as_json=as_json and not (http is None and unix is None))
 
 
-def _serve(
-    target: str, http: str | None, unix: Path | None, store: str | None, *, works: bool | None, as_json: bool
-) -> None:
+def check_target(target: str, what: str) -> None:
+    """Refuse what can't be loaded yet.
+
+    Raises:
+        ConfigurationError: it is YAML.
+    """
     if target.lower().endswith(WORKFLOWS):
         raise ConfigurationError(
-            f"{target} is YAML, and this version of raincheck serves no workflows from YAML yet: write the tools in "
-            f"Python, and serve that file"
+            f"{target} is YAML, and this version of raincheck {what} no workflows from YAML yet: write the tools in "
+            f"Python, and name that file"
         )
+
+
+def _serve(target: str, http: str | None, unix: Path | None, wanted: dict[str, Any], *, as_json: bool) -> None:
+    check_target(target, "serves")
     # The SDK takes most of a second to import. Other commands do without it.
     from raincheck.cli.loading import load_tasks, stdout_aside
     from raincheck.cli.serving import (
@@ -83,7 +99,7 @@ def _serve(
     endpoint = None if http is None else parse_endpoint(http)
     with stdout_aside():
         tasks = load_tasks(target)
-    tasks.configure(store=store, works=works)
+    tasks.configure(**wanted)
 
     def listens(where: str) -> None:
         tell(f"{tasks.server.name!r} is served at {where}")

@@ -49,7 +49,7 @@ def stats(
     """Say how long tasks take and how many fail."""
 
     async def work(clock: Clock) -> bool:
-        async with open_existing(store) as opened:
+        async with open_existing(store, clock) as opened:
             found = await measure(opened, Filters(namespace=namespace, tool=tool), now=clock.now())
         if as_json:
             typer.echo(json.dumps(as_document(found), indent=2))

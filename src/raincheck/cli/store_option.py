@@ -12,7 +12,7 @@ from raincheck.address import MemoryAddress, SqliteAddress
 from raincheck.cli import COULD_NOT_RUN
 from raincheck.cli.endings import refuse
 from raincheck.cli.tidying import run_tidily
-from raincheck.clock import Clock, SystemClock
+from raincheck.clock import Clock, StoresClock
 from raincheck.errors import ConfigurationError, RaincheckError, TaskError
 from raincheck.opening import VARIABLE, find_address, is_there, open_twin
 from raincheck.stores.interface import Store
@@ -37,10 +37,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 def run(ctx: typer.Context, work: Callable[[Clock], Awaitable[bool]]) -> NoReturn:
     """Do the work of a command, and end with 0, or 1 if the work says that something was not done.
 
-    If the work can't be done at all, it ends with 2 and says why. Whoever tests a command gives a clock as the object
-    of its context.
+    If the work can't be done at all, it ends with 2 and says why. It is given the clock of the store that it opens.
+    Whoever tests a command gives another, as the object of its context.
     """
-    clock: Clock = ctx.obj or SystemClock()
+    clock: Clock = ctx.obj or StoresClock()
 
     async def main() -> bool:
         return await work(clock)
@@ -55,14 +55,16 @@ def run(ctx: typer.Context, work: Callable[[Clock], Awaitable[bool]]) -> NoRetur
 
 
 @asynccontextmanager
-async def open_existing(name: str | None) -> AsyncGenerator[Store]:
-    """Open the store of this name, which must be there, and close it at the end.
+async def open_existing(name: str | None, clock: Clock) -> AsyncGenerator[Store]:
+    """Open the store of this name, which must be there, and close it at the end. The clock is then that of the store.
 
     Raises:
         ConfigurationError, StoreError: there is none, or it can't be used. Whatever is there was left as it was.
     """
     await asyncio.to_thread(find_existing, name)
     async with open_twin(name) as store:
+        if isinstance(clock, StoresClock):
+            clock.follow(store.capabilities.clock)
         yield store
 
 

@@ -51,10 +51,10 @@ def export(
     filters = Filters(namespace, owner, tool, tuple(status or ()))
 
     async def work(clock: Clock) -> bool:
-        now = clock.now()
         if task_ids and not filters.is_anything:
             raise ConfigurationError("name tasks, or say what they are like, not both")
-        async with open_existing(store) as opened:
+        async with open_existing(store, clock) as opened:
+            now = clock.now()
             if not task_ids:
                 await _print(opened, select(opened, filters, now=now), now)
                 return True

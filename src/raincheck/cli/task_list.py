@@ -62,8 +62,8 @@ def ls(
     filters = Filters(namespace, owner, tool, tuple(status or ()))
 
     async def work(clock: Clock) -> bool:
-        now = clock.now()
-        async with open_existing(store) as opened:
+        async with open_existing(store, clock) as opened:
+            now = clock.now()
             found: list[Task] = []
             async for task in select(opened, filters, now=now, page_size=min(limit + 1, PAGE_LIMIT)):
                 found.append(task)

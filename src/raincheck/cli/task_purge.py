@@ -72,10 +72,10 @@ def purge(
     filters = ended_filters(Filters(namespace, owner, tool), status)
 
     async def work(clock: Clock) -> bool:
-        now = clock.now()
-        before = now - parse_duration(older_than)
-        async with open_existing(store) as opened:
-            found = await find_ended(opened, filters, before)
+        age = parse_duration(older_than)
+        async with open_existing(store, clock) as opened:
+            now = clock.now()
+            found = await find_ended(opened, filters, now - age)
             if dry_run or not found:
                 _tell(found, [], older_than, dry_run=dry_run, as_json=as_json)
                 return True

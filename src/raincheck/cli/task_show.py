@@ -40,8 +40,8 @@ def show(
     """
 
     async def work(clock: Clock) -> bool:
-        now = clock.now()
-        async with open_existing(store) as opened:
+        async with open_existing(store, clock) as opened:
+            now = clock.now()
             task = await find_task(opened, task_id, now=now)
             document: dict[str, Any] = await document_of(opened, task, now=now)
         advice = advise_on(task, document, now, store)

@@ -123,7 +123,7 @@ def act_on_each(ctx: typer.Context, ids: list[str], store: str | None, act: Act,
 
     async def work(clock: Clock) -> bool:
         told: list[dict[str, object]] = []
-        async with open_existing(store) as opened:
+        async with open_existing(store, clock) as opened:
             for given in ids:
                 told.append(await _act_on(opened, given, act, clock.now()))
                 if not as_json:

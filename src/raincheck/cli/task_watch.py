@@ -54,7 +54,7 @@ def watch(
     """
 
     async def work(clock: Clock) -> bool:
-        async with open_existing(store) as opened:
+        async with open_existing(store, clock) as opened:
             ids = await _ids(opened, task_ids, clock)
             console = make_console()
             if as_json:

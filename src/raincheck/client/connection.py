@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from raincheck.client.errors import RequestRefused, ServerUnreachable
 from raincheck.client.line import Line, cause_of, reason_of
-from raincheck.client.losses import TOO_MANY, Loss, loss_of, refusal_of, words_of
+from raincheck.client.losses import TOO_MANY, Loss, is_away, loss_of, refusal_of, words_of
 from raincheck.client.statuses import Noted, noting
 from raincheck.client.timing import at_most
 from raincheck.clock import Clock
@@ -78,7 +78,7 @@ class Connection:
         began, tries = self._clock.elapsed(), 0
         while True:
             try:
-                return await self.once(send, within=within)
+                return await self._once_or_lost(send, within)
             except (Lost, ServerUnreachable) as error:
                 tries += 1
                 least = _least_wait(error)
@@ -91,6 +91,14 @@ class Connection:
                     raise ServerUnreachable(self._server, str(error)) from error
                 logger.info("will ask %s again, since it did not answer: %s", self._server, error)
             await self._clock.sleep(max(pause_after(tries), least))
+
+    async def _once_or_lost(self, send: Send[T], within: float | None) -> T:
+        try:
+            return await self.once(send, within=within)
+        except MCPError as error:
+            if not is_away(error):
+                raise
+            raise Lost(str(error)) from error
 
     async def once(self, send: Send[T], *, within: float | None = None) -> T:
         """Ask something once.

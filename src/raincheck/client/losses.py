@@ -7,6 +7,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD
 
 from raincheck.client.errors import RequestRefused
 from raincheck.client.statuses import Noted
+from raincheck.wire import codes
 
 
 class Loss(Enum):
@@ -49,6 +50,11 @@ def loss_of(error: MCPError) -> Loss | None:
     if told.data is not None:
         return None
     return next((loss for code, words, loss in _WORDS if told.code == code and told.message.startswith(words)), None)
+
+
+def is_away(error: MCPError) -> bool:
+    """Whether the server says that it can't get at its tasks just now: then it is as if it had not answered."""
+    return (error.error.code, error.error.message) == (codes.INTERNAL_ERROR, codes.AWAY)
 
 
 def refusal_of(server: str, error: MCPError, noted: Noted) -> RequestRefused | None:

@@ -5,18 +5,39 @@ nobody left to work for, and are cancelled, and theirs too. A task that complete
 chose not to wait for them.
 
 Nothing here is retried. Relatives are looked up and changed within one transaction, so they are as they were read.
+
+How a store looks and writes is its own affair, at once or with waiting: `follow` only says what is next.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Signal
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Look for a parent. The answer is one task, or none if it is gone."""
+
+    task_id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class LiveChildren:
+    """Look for the children of a task that have not ended. The answer is all of them."""
+
+    parent_id: TaskId
+
+
+Next: TypeAlias = Change | Parent | LiveChildren
+"""What a store has to do next: keep a change, or look for relatives."""
 
 
 class Family(Protocol):
@@ -31,22 +52,50 @@ class Family(Protocol):
 
 def keep_in_family(change: Change, family: Family) -> None:
     """Keep the change, and then what it means for relatives."""
+    following = follow(change)
+    found: Iterable[Task] | None = None
+    while (step := advance(following, found)) is not None:
+        match step:
+            case Change():
+                family.write(step)
+                found = None
+            case Parent(task_id):
+                parent = family.find(task_id)
+                found = () if parent is None else (parent,)
+            case LiveChildren(parent_id):
+                found = family.live_children(parent_id)
+
+
+def follow(change: Change) -> Generator[Next, Sequence[Task] | None]:
+    """What keeps the change, and then what it means for relatives. Whoever goes through it sends what was found."""
     # In the order of the tree, one generation after the other, and not by recursion: a tree may be deep.
     waiting = deque([change])
     ended: set[TaskId] = set()
     while waiting:
         change = waiting.popleft()
-        family.write(change)
         if change.before.is_terminal or not change.after.is_terminal:
+            yield change
             continue
         ended.add(change.after.id)
         parent_id = change.after.parent_id
-        parent = None if parent_id is None or parent_id in ended else family.find(parent_id)
-        signal = None if parent is None else to_parent(change.after, parent)
-        if signal is not None:
-            family.write(signal)
+        # The parent before the child, as a parent's end goes about it: in a store with locks, the two would else wait
+        # for each other.
+        parents = None if parent_id is None or parent_id in ended else (yield Parent(parent_id))
+        yield change
+        for parent in parents or ():
+            signal = to_parent(change.after, parent)
+            if signal is not None:
+                yield signal
         if change.after.phase is not Phase.COMPLETED:
-            waiting += to_children(change.after, family.live_children(change.after.id))
+            waiting += to_children(change.after, (yield LiveChildren(change.after.id)) or ())
+
+
+def advance(following: Generator[Next, Sequence[Task] | None], found: Iterable[Task] | None) -> Next | None:
+    """What is next, given what the step before it found, if it looked for something; None if that was all."""
+    try:
+        return following.send(None if found is None else tuple(found))
+    except StopIteration:
+        return None
 
 
 def to_parent(ended: Task, parent: Task) -> Change | None:

@@ -44,7 +44,8 @@ class Engine(Calls):
                 f"an engine takes an open store, not {store!r}: `async with open_store(…) as store, Engine(store, …)`"
             )
         settings = settings or Settings()
-        super().__init__(Means(store, clock or SystemClock(), settings.limits), namespace, toolbox, settings)
+        clock = clock or store.capabilities.clock or SystemClock()
+        super().__init__(Means(store, clock, settings.limits), namespace, toolbox, settings)
         self.durations = Durations(self._means, namespace)
         """How long tasks take, by tool."""
         self._works = works

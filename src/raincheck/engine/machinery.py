@@ -10,7 +10,9 @@ from datetime import datetime
 
 from raincheck.core.change import Creation
 from raincheck.core.records import Task
+from raincheck.engine.dispatching import dispatching
 from raincheck.engine.durations import Durations
+from raincheck.engine.hands import Hands
 from raincheck.engine.hold import Hold, Stop
 from raincheck.engine.keeper import Keeper
 from raincheck.engine.means import Means
@@ -24,7 +26,6 @@ from raincheck.engine.sweeper import Sweeper
 from raincheck.engine.timing import first_of
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.wakeups import Wakeups
-from raincheck.engine.worker import Worker
 from raincheck.stores.feed import Hint
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ LOOKS = 4
 
 LEARN_EVERY = 5.0
 """Seconds between two looks at how long tasks take elsewhere, and after which what was measured here is kept."""
+
+LAST_JOBS = 5.0
+"""Seconds for whatever brings attempts to let go. It may talk to a database that is away."""
 
 LAST_WORDS = 1.0
 """Seconds for that when the engine stops."""
@@ -65,13 +69,15 @@ class Machinery:
         self._durations = durations
         self._works = works
         self._room = Room()
-        self._places = Places(toolbox, settings.concurrency, self._room)
+        own = toolbox.only(settings.queues)
+        self._places = Places(own, settings.concurrency, self._room)
         self._runner = Runner(means, toolbox, settings, self._room, self._settled)
         self._keeper = Keeper(means, settings.lease, lambda: self._runner.holds)
         self._sweeper = Sweeper(means, settings, self._keeper, self._runner)
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._worker = Worker(means, namespace, holder, toolbox, self._runner, settings, self._places, self._room)
-        self._starter = Starter(means, namespace, holder, toolbox, self._runner, settings, self._places)
+        self._hands = Hands(means, namespace, holder, own, self._runner, settings, self._places, self._room)
+        self._dispatching = dispatching(self._hands)
+        self._starter = Starter(means, namespace, holder, own, self._runner, settings, self._places)
         self._hurry = asyncio.Event()
         self._listening = ExitStack()
         self._jobs: list[asyncio.Task[None]] = []
@@ -88,9 +94,9 @@ class Machinery:
             asyncio.create_task(repeat("looking", self._look_again, clock), name="raincheck looks"),
             asyncio.create_task(repeat("learning", self._learn, clock), name="raincheck durations"),
         ]
+        self._jobs += self._dispatching.start()
         if self._works:
-            working = repeat("claiming", self._worker.work, clock, until=self._worker.is_stopping)
-            self._working = asyncio.create_task(working, name="raincheck worker")
+            self._working = asyncio.create_task(self._dispatching.run(), name="raincheck worker")
 
     def begin(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
         """Keep a new task and run it here, if it is next; None if it is not for this process to run, or not now."""
@@ -102,11 +108,13 @@ class Machinery:
 
     async def stop(self) -> None:
         """Take nothing new, let bodies end, hand back those that have not, and let everything go."""
-        self._worker.stop_claiming()
+        self._hands.close()
+        self._dispatching.stop()
         self._starter.stop_beginning()
         if self._working is not None:
-            # Not cancelled: a claim that is on its way would be lost, and its task left to its lease.
-            await asyncio.wait([self._working])
+            await first_of(asyncio.wait([self._working]), asyncio.sleep(LAST_JOBS), self._hurry.wait())
+            # What is being claimed would be lost, and its task left to its lease.
+            await first_of(self._hands.settled(), self._hurry.wait())
         await self._starter.stop()
         # Those that only wait give up their places, so that they are parked and not cut off.
         self._room.ask_for_all_places()
@@ -117,7 +125,8 @@ class Machinery:
         self._runner.stop_all(Stop.RELEASE)
         # A body that does not stop may go on: once it is handed back, it has nothing more to say.
         await first_of(self._runner.settled(), asyncio.sleep(patience))
-        ending = (*self._jobs, *self._places.taken)
+        working = () if self._working is None else (self._working,)
+        ending = (*self._jobs, *self._places.taken, *working)
         for job in ending:
             job.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
@@ -142,6 +151,7 @@ class Machinery:
     def _settled(self, hold: Hold) -> None:
         """An attempt is over, as far as its task goes. Whoever follows that need not wait for the store to tell."""
         self._places.settle(hold.task)
+        self._dispatching.settle(hold.task)
         if hold.ending is None:
             self._wakeups.tell([hold.task.id])
             return

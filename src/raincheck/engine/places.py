@@ -3,7 +3,8 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import Coroutine, Generator
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -28,8 +29,9 @@ class Places:
         self._context = contextvars.copy_context()
         self._taken: dict[Job, Task] = {}
         self._by_task: dict[TaskId, Job] = {}
-        # What a claim on its way may bring: so many attempts, of these tools.
-        self._expected, self._expected_tools = 0, frozenset[Tool]()
+        # What claims on their way may bring: so many attempts, of these tools.
+        self._expected: Counter[frozenset[Tool]] = Counter()
+        self._told: list[Callable[[], None]] = []
 
     @property
     def taken(self) -> frozenset[Job]:
@@ -38,18 +40,18 @@ class Places:
 
     @property
     def is_full(self) -> bool:
-        return len(self._taken) + self._expected >= self._concurrency
+        return len(self._taken) + self._expected.total() >= self._concurrency
 
     def room_for(self, pool: Pool) -> int:
         """How many attempts of it could be begun now."""
-        room = self._concurrency - len(self._taken) - self._expected
+        room = self._concurrency - len(self._taken) - self._expected.total()
         if pool.bound is None:
             return room
         taken = sum(task.tool in pool.tools for task in self._taken.values())
-        expected = self._expected if self._expected_tools & pool.tools else 0
+        expected = sum(count for tools, count in self._expected.items() if tools & pool.tools)
         return min(room, pool.bound - taken - expected)
 
-    def take(self, task: Task, attempt: Coroutine[Any, Any, Task | None]) -> None:
+    def take(self, task: Task, attempt: Coroutine[Any, Any, Task | None]) -> Job:
         """Have an attempt seen through in a place, which is free again when that has ended."""
         # Not in the context of whoever asked for it: a request, and who made it, need not live as long as the work.
         context = self._context.copy()
@@ -57,15 +59,29 @@ class Places:
         self._taken[job] = task
         self._by_task[task.id] = job
         job.add_done_callback(self._leave, context=context)
+        self._tell_changed()
+        return job
 
     @contextmanager
     def kept_free(self, tools: frozenset[Tool], count: int) -> Generator[None]:
         """Keep places for what a claim may bring, while it is on its way."""
-        self._expected, self._expected_tools = count, tools
+        self._expected[tools] += count
         try:
             yield
         finally:
-            self._expected, self._expected_tools = 0, frozenset[Tool]()
+            self._expected[tools] -= count
+            if not self._expected[tools]:
+                del self._expected[tools]
+            # Perhaps nothing came, and there is room again.
+            self._tell_changed()
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """Call this whenever a place was taken or left."""
+        self._told.append(tell)
+
+    def _tell_changed(self) -> None:
+        for tell in self._told:
+            tell()
 
     def hear(self, hint: Hint) -> None:
         """Have the worker look, unless all that changed is under way here: then there is nothing in it to claim."""
@@ -88,6 +104,7 @@ class Places:
         task_id = self._taken.pop(job).id
         if self._by_task.get(task_id) is job:
             del self._by_task[task_id]
+        self._tell_changed()
 
     def _was_wanted(self, tool: Tool) -> bool:
         """Whether somebody may wait for a place that is about to be left."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from raincheck.core.limits import Limits, Quota
 from raincheck.engine.tool_checks import check_count, check_kind, check_seconds
+from raincheck.errors import ConfigurationError
 from raincheck.stores.requests import LONGEST_LEASE, PAGE_LIMIT
 
 
@@ -13,6 +14,8 @@ class Settings:
 
     concurrency: int = 16
     """How many attempts run at once in this process."""
+    queues: frozenset[str] | None = None
+    """The tools whose tasks this process runs, by name: each has a queue of its own. None is all of them."""
     lease: float = 15.0
     """How long a task stays with a process that has died. It is extended three times in that time."""
     patience: float = 2.0
@@ -32,6 +35,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_count("concurrency", self.concurrency, least=1, most=PAGE_LIMIT)
+        if self.queues is not None:
+            check_kind("queues", self.queues, frozenset)
+            if not self.queues:
+                raise ConfigurationError("queues names no tool: name some, or leave it out for all of them")
         check_kind("limits", self.limits, Limits)
         check_kind("quota", self.quota, Quota)
         for name in ("lease", "patience", "grace", "report_every", "look_every", "prune_every"):

@@ -7,6 +7,7 @@ from raincheck.engine.keeper import Keeper
 from raincheck.engine.means import Means
 from raincheck.engine.runner import Runner
 from raincheck.engine.settings import Settings
+from raincheck.errors import StoreError
 from raincheck.stores.apply import sweep
 from raincheck.stores.feed import ANYTHING
 
@@ -24,15 +25,25 @@ class Sweeper:
         self._keeper = keeper
         self._runner = runner
         self._lease = settings.lease
-        # So often that what a dead process held is gone on with about when its lease ends. It is a small read.
-        self._every = min(settings.lease / 10, settings.look_every)
+        # So often that what a dead process held is gone on with about when its lease ends. It is a small read; of many
+        # machines, it is many.
+        looks = 10 if means.store.capabilities.make_dispatcher is None else 5
+        self._every = min(settings.lease / looks, settings.look_every)
         self._prune_every = timedelta(seconds=settings.prune_every)
         self._pruned_at: datetime | None = None
         self._seen = means.clock.now(), means.clock.elapsed()
         self._trusts_after = means.clock.elapsed()
+        self._was_away = False
 
     async def tidy_up(self) -> None:
         """One round, and the wait until the next."""
+        try:
+            await self._tidy_up()
+        except StoreError:
+            self._was_away = True
+            raise
+
+    async def _tidy_up(self) -> None:
         # First our own leases: if the whole machine was asleep, we should not take our own work for dead.
         await self._keeper.catch_up()
         # A hint may have been lost, so each attempt looks for itself now and then.
@@ -47,7 +58,7 @@ class Sweeper:
         await self._means.clock.sleep(self._every)
 
     def _trusts_clock(self) -> bool:
-        """Not for the time of a lease after the clock jumped: the others on this machine must get to extend theirs."""
+        """Not for the time of a lease after the clock jumped, or the store was away: others extend theirs first."""
         now, elapsed = self._means.clock.now(), self._means.clock.elapsed()
         before, elapsed_before = self._seen
         self._seen = now, elapsed
@@ -55,6 +66,11 @@ class Sweeper:
         if jump > self._lease / 3:
             logger.warning("the clock jumped ahead by %.0f s: nothing is taken back for %.0f s", jump, self._lease)
             self._trusts_after = elapsed + self._lease
+        elif self._was_away:
+            # Others could not extend their leases either.
+            logger.info("the store was away: nothing is taken back for %.0f s", self._lease)
+            self._trusts_after = elapsed + self._lease
+        self._was_away = False
         return elapsed >= self._trusts_after
 
     async def _sweep(self) -> None:

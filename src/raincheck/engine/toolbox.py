@@ -1,6 +1,6 @@
 """The tools that a worker has, by name and by version."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
@@ -88,6 +88,20 @@ class Toolbox:
             yield Pool(shared, None)
         yield from (Pool(one.runs, one.concurrency) for one in self if one.concurrency is not None)
 
+    def only(self, names: Collection[str] | None) -> "Toolbox":
+        """These of the tools, also as they change later; all of them for None.
+
+        Raises:
+            ConfigurationError: there is none of such a name.
+        """
+        if names is None:
+            return self
+        unknown = sorted(set(names) - self._by_name.keys())
+        if unknown:
+            there = ", ".join(sorted(self._by_name)) or "none at all"
+            raise ConfigurationError(f"there is no tool {', '.join(map(repr, unknown))} to work for: there is {there}")
+        return _Some(self, frozenset(names))
+
     def get(self, name: str) -> TaskTool:
         """The tool of this name, in the version that was added last.
 
@@ -102,3 +116,24 @@ class Toolbox:
     def find(self, tool: Tool) -> TaskTool | None:
         """What can run a task of this tool in this version."""
         return self._by_version.get(tool)
+
+
+class _Some(Toolbox):
+    """Some tools of a toolbox: what is taken from its queues. All of them can be asked for here."""
+
+    def __init__(self, whole: Toolbox, names: frozenset[str]) -> None:
+        super().__init__()
+        self._whole = whole
+        self._names = names
+        # The same, so that what is taken in later is here too.
+        self._by_name, self._by_version = whole._by_name, whole._by_version
+        self._made_of: tuple[Pool, ...] | None = None
+
+    def __iter__(self) -> Iterator[TaskTool]:
+        return (tool for tool in super().__iter__() if tool.name in self._names)
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        if self._made_of is not self._whole.pools:
+            self._made_of, self._pools = self._whole.pools, None
+        return super().pools

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from raincheck.core.records import Task, TaskId
 from raincheck.engine import Engine
-from raincheck.engine.timing import pause_after, unhurt
+from raincheck.engine.timing import pause_after
 from raincheck.errors import RaincheckError, StoreUnavailable
+from raincheck.futures import unhurt
 from raincheck.server.presence import CallerGone
 from raincheck.server.running import Running
 

@@ -80,7 +80,7 @@ def as_protocol_error(error: RaincheckError) -> MCPError:
         logger.warning("a request for a task could not be served: %s", error)
     else:
         logger.error("a request for a task could not be served", exc_info=error)
-    return MCPError(codes.INTERNAL_ERROR, "the server can't get at its tasks now: try again later")
+    return MCPError(codes.INTERNAL_ERROR, codes.AWAY)
 
 
 def crashed(method: str, error: Exception) -> MCPError:

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from os import PathLike
 from typing import Any
 
+from raincheck.clock import StoresClock
 from raincheck.core.owner import Owner
 from raincheck.core.records import Task
 from raincheck.engine import Engine, Toolbox
@@ -64,16 +64,17 @@ class Running:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
 
-    def configure(self, store: str | PathLike[str] | None, works: bool | None) -> None:
-        """Have other options than those that were given at first.
+    def configure(self, options: Mapping[str, object], settings: Mapping[str, object]) -> None:
+        """Have other options than those that were given at first, and other settings. None leaves one as it is.
 
         Raises:
-            ConfigurationError: they are in use.
+            ConfigurationError: they can't be so, or they are in use.
         """
         if self._users:
             raise ConfigurationError("this server runs already: what it is to use is said before that")
-        options = self.options if store is None else replace(self.options, store=store)
-        self.options = options if works is None else replace(options, works=works)
+        own: Any = {name: value for name, value in settings.items() if value is not None}
+        said: Any = {name: value for name, value in options.items() if value is not None}
+        self.options = replace(self.options, **said, settings=replace(self.options.settings, **own))
 
     @property
     def engine(self) -> Engine:
@@ -157,10 +158,14 @@ class Running:
 
     async def _start(self) -> None:
         options, self._is_hurried = self.options, False
+        # It refuses tools that are not there, before there is anything to close.
+        self._toolbox.only(options.settings.queues)
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(options.store))
             self._secrets = {name: await store.secret(name) for name in (OWNERS, CURSORS)}
             self.is_durable = store.capabilities.durable
+            if isinstance(options.clock, StoresClock):
+                options.clock.follow(store.capabilities.clock)
             now = options.clock.now()
             await tell_of_missing_tools(store, options.namespace, self._toolbox, now)
             logger.info("the tasks of %r are kept in %s", options.namespace, store)

@@ -10,7 +10,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from mcp.server.mcpserver import MCPServer
 
-from raincheck.clock import Clock, SystemClock
+from raincheck.clock import Clock, StoresClock
 from raincheck.core.limits import Quota
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.shutdown import signals
@@ -89,7 +89,7 @@ class Tasks:
             store=store,
             namespace=lowlevel.name if namespace is None else namespace,
             settings=self.DEFAULTS if settings is None else settings,
-            clock=clock or SystemClock(),
+            clock=clock or StoresClock(),
             works=works,
             owner=owner,
             anonymous=anonymous,
@@ -121,13 +121,25 @@ class Tasks:
         """
         return self._running.engine
 
-    def configure(self, *, store: str | PathLike[str] | None = None, works: bool | None = None) -> None:
+    @property
+    def options(self) -> Options:
+        """How they are kept, run and served: as its author said, or as it was configured since."""
+        return self._running.options
+
+    def configure(
+        self,
+        *,
+        store: str | PathLike[str] | None = None,
+        works: bool | None = None,
+        concurrency: int | None = None,
+        queues: frozenset[str] | None = None,
+    ) -> None:
         """Have it otherwise than its author said, before it starts. None leaves it as it is.
 
         Raises:
-            ConfigurationError: it runs already.
+            ConfigurationError: it can't be so, or it runs already.
         """
-        self._running.configure(store, works)
+        self._running.configure({"store": store, "works": works}, {"concurrency": concurrency, "queues": queues})
 
     def hurry(self) -> None:
         """While it stops: wait no longer for bodies to end by themselves."""

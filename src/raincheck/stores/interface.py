@@ -21,16 +21,18 @@ Four rules hold for every method:
 - **Honest.** What the driver raises arrives as a `StoreError`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from raincheck.clock import Clock
 from raincheck.core.change import Change, Creation
 from raincheck.core.durations import Sketch
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId
+from raincheck.stores.dispatch import Dispatcher
 from raincheck.stores.feed import Feed
 from raincheck.stores.reads import Reads
 from raincheck.stores.requests import ClaimRequest, HeldAttempt
@@ -46,6 +48,10 @@ class Capabilities:
     """Several handles, in this process or others, may use the same data at the same time."""
     takes_offers: bool = True
     """A task can be begun in the transaction that creates it, for a creator who offers to run it."""
+    clock: Clock | None = None
+    """The clock that its leases trust, if that is not this machine's."""
+    make_dispatcher: Callable[[], Dispatcher] | None = None
+    """Makes what gets attempts to a worker, if it is not to look for work itself."""
 
 
 class Store(Reads, Protocol):

@@ -2,13 +2,14 @@
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Self
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Claim, Command, Due
+from raincheck.core.content import Journal
 from raincheck.core.decide import decide
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
@@ -39,6 +40,10 @@ class ClaimRequest:
     holder: str
     lease_for: timedelta
     limit: int
+    told: Tool | None = None
+    """The tool of the job that brought this about, where a dispatcher carries jobs (`stores.dispatch`)."""
+    journals: dict[TaskId, Journal] | None = field(default=None, compare=False, repr=False)
+    """Where a store may put the journals of what it begins, if it has read them anyway."""
 
     def __post_init__(self) -> None:
         check_name(self.namespace, what="a namespace")

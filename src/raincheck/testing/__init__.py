@@ -1,6 +1,7 @@
 """The test kit that raincheck is proved with, for whoever writes a store or tests tools.
 
 - `StoreContract`: subclass it, say how to make your store, and pytest runs what every store must do.
+- `DispatcherContract`: likewise for what gets attempts to workers, with processes that are killed, stopped and started.
 - `StoreMachine`: a Hypothesis state machine that runs a store and the reference model side by side.
 - `enumerate_crashes`: runs a scenario again and again, dying at each point in turn.
 - `check_invariants`: reads a whole store and says everything that is wrong with it.
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from raincheck.testing.clock import FakeClock
     from raincheck.testing.contract import StoreContract
     from raincheck.testing.crashes import Crashed, CrashPlan, enumerate_crashes
+    from raincheck.testing.dispatching import DispatcherContract
     from raincheck.testing.invariants import InvariantsBroken, check_invariants
     from raincheck.testing.machine import StoreMachine
     from raincheck.testing.scene import Scene
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CrashPlan",
     "Crashed",
+    "DispatcherContract",
     "FakeClock",
     "InvariantsBroken",
     "Scene",
@@ -34,6 +37,7 @@ __all__ = [
 _HOMES = {
     "CrashPlan": "crashes",
     "Crashed": "crashes",
+    "DispatcherContract": "dispatching",
     "FakeClock": "clock",
     "InvariantsBroken": "invariants",
     "Scene": "scene",

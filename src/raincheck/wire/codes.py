@@ -17,3 +17,6 @@ OVER_LIMIT = -32010
 
 CANCELLED = -32000
 """The task was cancelled, and its caller waits for its result."""
+
+AWAY = "the server can't get at its tasks now: try again later"
+"""What comes with INTERNAL_ERROR while a server's store is away: the same request may succeed later."""

@@ -4,10 +4,10 @@ from contextlib import closing
 from pathlib import Path
 
 from raincheck.stores.memory import MemoryStore
+from raincheck.stores.rows import row_of_creation, row_of_entry
 from raincheck.stores.sqlite.connect import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
 from raincheck.stores.sqlite.queries import QUERIES
-from raincheck.stores.sqlite.rows import row_of_creation, row_of_entry
 from raincheck.testing import FakeClock, Scene
 
 SECRETS_SINCE = 3

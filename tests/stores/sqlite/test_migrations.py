@@ -13,11 +13,11 @@ from raincheck.core.owner import Owner
 from raincheck.core.records import TaskId
 from raincheck.errors import SchemaMismatch
 from raincheck.stores.memory import MemoryStore
+from raincheck.stores.rows import row_of_creation, row_of_entry
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connect import connect, prepare_file
 from raincheck.stores.sqlite.migrate import Migration, shipped_migrations, split_statements
 from raincheck.stores.sqlite.queries import QUERIES
-from raincheck.stores.sqlite.rows import row_of_creation, row_of_entry
 from raincheck.testing import FakeClock, Scene, check_invariants
 from raincheck.testing.scene import ALICE, BOB
 

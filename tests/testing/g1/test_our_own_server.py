@@ -14,7 +14,7 @@ from trying import ADA, BOB, complaints
 from raincheck.testing.g1 import Outcome, Report, Target, run_suite
 
 EXAMPLE = Path(__file__).parents[3] / "examples/conformance.py"
-COMMAND = [sys.executable, str(EXAMPLE), "--store", "memory:"]
+IN_MEMORY = "memory:"
 
 ALWAYS = {
     # It declares tasks for calls, and cancelling.
@@ -31,11 +31,13 @@ OF_HTTP = {"g1-get-no-stream", "g1-result-disconnected", "g1-result-others-leave
 
 
 @asynccontextmanager
-async def serving() -> AsyncGenerator[str]:
+async def serving(store: str) -> AsyncGenerator[str]:
     """The URL of the example, while a process serves it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(*COMMAND, "--port", str(port), stderr=asyncio.subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(
+        *command(store), "--port", str(port), stderr=asyncio.subprocess.DEVNULL
+    )
     try:
         async with asyncio.timeout(60):
             while True:
@@ -51,11 +53,15 @@ async def serving() -> AsyncGenerator[str]:
         await process.wait()
 
 
+def command(store: str) -> list[str]:
+    return [sys.executable, str(EXAMPLE), "--store", store]
+
+
 async def find_all() -> dict[str, Report]:
     """What is found over each transport: all at once, since most of it is waiting."""
-    async with serving() as url:
+    async with serving(IN_MEMORY) as url:
         targets = {
-            "stdio": Target(command=[*COMMAND, "--transport", "stdio"]),
+            "stdio": Target(command=[*command(IN_MEMORY), "--transport", "stdio"]),
             "http": Target(url),
             "owners": Target(url, headers=ADA, other_headers=BOB),
         }
@@ -82,3 +88,14 @@ def test_our_server_passes_the_suite(way: str, reports: dict[str, Report]) -> No
     }
     skipped = {finding.check.id: finding.detail for finding in report.with_outcome(Outcome.SKIPPED)}
     assert skipped.keys() == ALWAYS | left_out[way], skipped
+
+
+@pytest.mark.timeout(240)
+def test_our_server_passes_the_suite_on_postgresql(database_url: str) -> None:
+    async def find() -> Report:
+        async with serving(database_url) as url:
+            return await run_suite(Target(url, headers=ADA, other_headers=BOB))
+
+    report = asyncio.run(find())
+    assert complaints(report) == {}
+    assert {finding.check.id for finding in report.with_outcome(Outcome.SKIPPED)} == ALWAYS | LISTS | OF_STRANGERS

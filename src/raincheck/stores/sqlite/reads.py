@@ -6,15 +6,17 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 
 from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
-from raincheck.errors import TaskNotFound
+from raincheck.errors import InvalidValue, TaskNotFound
+from raincheck.stores import rows
 from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, check_secret_name, overdue_of, page_size
-from raincheck.stores.sqlite import rows
+from raincheck.stores.sqlite.errors import Damaged
 from raincheck.stores.sqlite.queries import QUERIES
 
 _LARGEST = (1 << 63) - 1
@@ -122,7 +124,7 @@ def overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[
 
 
 def next_due(connection: sqlite3.Connection, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-    parameters = {"namespace": bindable(namespace), "tools": rows.tools_text(tools)}
+    parameters = {"namespace": bindable(namespace), "tools": tools_text(tools)}
     is_queued, due_at = connection.execute(QUERIES["next_due"], parameters).fetchone()
     if is_queued:
         return ANY_TIME
@@ -136,7 +138,11 @@ def secret(connection: sqlite3.Connection, name: str) -> bytes | None:
 
 
 def durations(connection: sqlite3.Connection, namespace: str) -> dict[str, Sketch]:
-    return dict(map(rows.sketch_of, connection.execute(QUERIES["durations"], (namespace,)).fetchall()))
+    found = connection.execute(QUERIES["durations"], (namespace,)).fetchall()
+    try:
+        return dict(map(rows.sketch_of, found))
+    except InvalidValue as error:
+        raise Damaged(str(error)) from error
 
 
 def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> rows.Row:
@@ -150,6 +156,12 @@ def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: dat
 def _scope_parameters(scope: Scope) -> dict[str, rows.Value]:
     namespace = None if scope.namespace is None else bindable(scope.namespace)
     return {"namespace": namespace, "owner": None if scope.owner is None else scope.owner.key}
+
+
+# A worker asks for the same tools again and again.
+@lru_cache(64)
+def tools_text(tools: frozenset[Tool]) -> str:
+    return json.dumps([[tool.name, tool.version] for tool in tools])
 
 
 def bindable(text: str) -> str:

@@ -12,7 +12,7 @@ from raincheck.core.payload import Payload
 from raincheck.core.records import Task, TaskId
 from raincheck.core.turn import enters_queue
 from raincheck.errors import AlreadyRecorded, StaleChange
-from raincheck.stores.sqlite import rows
+from raincheck.stores import rows
 from raincheck.stores.sqlite.errors import is_duplicate
 from raincheck.stores.sqlite.queries import QUERIES
 

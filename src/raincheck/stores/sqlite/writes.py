@@ -11,8 +11,9 @@ from raincheck.core.durations import Sketch, merge_news
 from raincheck.core.family import keep_in_family
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId
+from raincheck.stores import rows
 from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, check_named_once, new_secret, page_size
-from raincheck.stores.sqlite import reads, rows
+from raincheck.stores.sqlite import reads
 from raincheck.stores.sqlite.queries import QUERIES
 from raincheck.stores.sqlite.tables import Tables
 
@@ -61,7 +62,7 @@ def commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> Written
 def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) -> Written[tuple[Task, ...]]:
     parameters = {
         "namespace": request.namespace,
-        "tools": rows.tools_text(request.tools),
+        "tools": reads.tools_text(request.tools),
         "now": rows.to_micros(now),
         "limit": request.limit,
         "due_limit": DUE_LIMIT,

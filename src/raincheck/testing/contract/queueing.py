@@ -1,6 +1,5 @@
 """The queue: owners take turns, priority comes first, and whoever waits for work can tell until when."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -208,7 +207,8 @@ class QueueingContract(ContractBase):
         assert [await scene.load(task) for task in tasks] == tasks
 
     async def fill(self, scene: Scene, count: int, owner: Owner = ALICE, **fields: Any) -> Sequence[Task]:  # noqa: ANN401 - whatever NewTask takes
-        return await asyncio.gather(*(scene.create(owner=owner, **fields) for _ in range(count)))
+        # One after the other: of several at once, any may come first.
+        return [await scene.create(owner=owner, **fields) for _ in range(count)]
 
     async def taken(self, scene: Scene, count: int) -> list[TaskId]:
         """The next tasks, one claim each. Each ends at once, so that it is not in anybody's way."""

@@ -11,11 +11,10 @@ from raincheck.core.content import Artifact, InputKind, InputRequest, Step
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner
-from raincheck.core.records import Attempt, HistoryEntry, Lease, Progress, Task, Tool
+from raincheck.core.records import Attempt, HistoryEntry, Lease, Progress, Task, TaskId, Tool
 from raincheck.core.retention import Retention
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import InvalidValue
-from raincheck.stores.sqlite.errors import Damaged
 
 Row: TypeAlias = tuple[Any, ...]
 Value: TypeAlias = "int | float | str | bytes | None"
@@ -132,14 +131,12 @@ def task_of(row: Row) -> Task:
     )
 
 
-# A worker asks for the same tools again and again.
-@lru_cache(64)
-def tools_text(tools: frozenset[Tool]) -> str:
-    return json.dumps([[tool.name, tool.version] for tool in tools])
-
-
 def pk_of(row: Row) -> int:
     return row[0]
+
+
+def id_of(row: Row) -> TaskId:
+    return row[1]
 
 
 def digest_of(row: Row) -> str | None:
@@ -180,7 +177,7 @@ def sketch_of(row: Row) -> tuple[str, Sketch]:
     try:
         return tool, Sketch.load(counts)
     except InvalidValue as error:
-        raise Damaged(f"of the durations of tool {tool!r}, {error}") from error
+        raise InvalidValue(f"of the durations of tool {tool!r}, {error}") from error
 
 
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase}

@@ -1,0 +1,69 @@
+"""What `bench.scale` measures, as a process: `python -m bench.scale_server serve|work`, on RAINCHECK_STORE.
+
+`serve` prints its port and runs nothing. `work` runs, and serves nobody.
+"""
+
+import asyncio
+import socket
+import sys
+from dataclasses import replace
+
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from starlette.requests import Request
+
+from raincheck import Owner, TaskContext, Tasks
+from raincheck.server.sdk import AnyContext
+
+NAMESPACE = "scale"
+WORK, ASK = "work", "ask"
+
+
+def by_header(context: AnyContext) -> Owner | None:
+    """Many owners, as a server has that knows its users."""
+    request = context.request
+    name = request.headers.get("authorization") if isinstance(request, Request) else None
+    return Owner.token("https://issuer.example", name) if name else None
+
+
+def make_tasks(*, works: bool) -> Tasks:
+    mcp = MCPServer(NAMESPACE, log_level="WARNING")
+    # Nothing is forgotten in between, and who waits for an answer gives up the place at once.
+    settings = replace(Tasks.DEFAULTS, prune_every=3_600, patience=0)
+    tasks = Tasks(mcp, settings=settings, works=works, owner=by_header)
+
+    @tasks.tool(name=WORK, inline_for=0)
+    async def work(steps: int, task: TaskContext) -> dict[str, int]:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
+        for number in range(steps):
+            await task.step(f"step {number}", _twice, number)
+        return {"steps": steps}
+
+    @tasks.tool(name=ASK, inline_for=0)
+    async def ask(task: TaskContext) -> str:  # pyright: ignore[reportUnusedFunction] - likewise
+        return (await task.elicit("Go on?", {"type": "object", "properties": {}})).action
+
+    return tasks
+
+
+async def _twice(number: int) -> int:
+    return 2 * number
+
+
+async def serve() -> None:
+    app = make_tasks(works=False).server.streamable_http_app()
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
+        bound.bind(("127.0.0.1", 0))
+        # Whoever connects from now on waits until the server has started.
+        bound.listen()
+        print(bound.getsockname()[1], flush=True)
+        await server.serve(sockets=[bound])
+
+
+async def work() -> None:
+    print("works", flush=True)
+    await make_tasks(works=True).run_until_signal()
+
+
+if __name__ == "__main__":
+    asyncio.run({"serve": serve, "work": work}[sys.argv[1]]())

@@ -1,0 +1,85 @@
+"""`raincheck worker`: runs the tasks that servers take, and serves nobody."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from raincheck.cli.endings import refuse, tell
+from raincheck.cli.plain import json_of
+from raincheck.cli.serve import ConcurrencyOption, TargetArgument, check_target
+from raincheck.errors import ConfigurationError, RaincheckError
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+TARGET is what the servers serve: a file or a module, and after a colon the Tasks in it, or the server that they are
+attached to. A worker runs tasks of that server's name, with its tools.
+
+Examples:
+
+\b
+  raincheck worker package.server:mcp --store postgresql://app@db.example.com/tasks
+  raincheck worker server.py --concurrency 4 --queues build_report,transcode
+  raincheck serve server.py --http 0.0.0.0:8000 --no-work
+
+The last is a server that leaves all running to workers. Start as many as you like, on any machine that reaches the
+database; those on one machine may share a file. SIGINT and SIGTERM stop a worker in good order: it takes nothing new,
+lets tools go on for as long as the settings say, and hands back what has not ended; a second one cuts that short.
+It ends with 0, or with 2 if it could not be started.
+"""
+
+
+def worker(
+    target: TargetArgument,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the tasks are, whatever the file says: a URL or a path.")
+    ] = None,
+    concurrency: ConcurrencyOption = None,
+    queues: Annotated[
+        str | None,
+        typer.Option(metavar="TOOL,...", help="Only run tasks of these tools. Each has a queue of its own name."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="When it works, print what for as one line of JSON.")] = False,
+) -> None:
+    """Run the tasks of a file or a module, and serve nobody."""
+    try:
+        check_target(target, "runs")
+        _work(target, store, concurrency, None if queues is None else parse_queues(queues), as_json=as_json)
+    except RaincheckError as error:
+        refuse(str(error), as_json=as_json)
+
+
+def parse_queues(text: str) -> frozenset[str]:
+    """The tools of a list such as `build_report,transcode`.
+
+    Raises:
+        ConfigurationError: it has none, or an empty one.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ConfigurationError(f"{text!r} is no list of tools: write their names with commas between them")
+    return frozenset(names)
+
+
+def _work(
+    target: str, store: str | None, concurrency: int | None, queues: frozenset[str] | None, *, as_json: bool
+) -> None:
+    # The SDK takes most of a second to import. Other commands do without it.
+    from raincheck.cli.loading import load_tasks, stdout_aside
+    from raincheck.cli.serving import unwrapped
+    from raincheck.cli.working import Post, check_shared, work
+
+    with stdout_aside():
+        tasks = load_tasks(target)
+    # Also if the file says that its servers leave the running to others: that is who this is.
+    tasks.configure(store=store, works=True, concurrency=concurrency, queues=queues)
+    check_shared(tasks)
+
+    def works(post: Post) -> None:
+        tell(str(post))
+        if as_json:
+            typer.echo(json_of(asdict(post), indent=None))
+
+    with unwrapped():
+        asyncio.run(work(tasks, works))

@@ -1,0 +1,96 @@
+"""What PostgreSQL's errors mean, in one place."""
+
+import re
+
+import psycopg
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
+
+from raincheck.errors import (
+    NotAStore,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+_MEANINGS: dict[str, tuple[type[StoreError], str]] = {
+    "08": (StoreUnavailable, "the database can't be reached: check that it runs, and its address"),
+    "28": (
+        StoreUnavailable,
+        "the database does not let us in: check the user, and the password (PGPASSWORD, ~/.pgpass, or the store's URL)",
+    ),
+    "3D000": (StoreUnavailable, "there is no such database: create it, or name another one in the store's URL"),
+    "25006": (
+        StoreReadOnly,
+        "the database takes no writes (a standby, or set to read-only): name the primary in the store's URL",
+    ),
+    "25P03": (StoreUnavailable, "this process stopped in the middle of a transaction, which was given up: try again"),
+    "40": (StoreUnavailable, "others wrote the same rows again and again: try again"),
+    "42501": (
+        StoreReadOnly,
+        "the rights are missing: run `raincheck migrate` as a user who owns the database, or the schema; or grant them",
+    ),
+    "42P01": (NotAStore, "its tables are not there: run `raincheck migrate`"),
+    "3F000": (NotAStore, "its schema is not there: run `raincheck migrate`"),
+    "53100": (StoreFull, "there is no room left on the database's disk: free some, or prune tasks, then try again"),
+    "53300": (
+        StoreUnavailable,
+        "the database has no connection left: raise its max_connections, or run fewer servers and workers",
+    ),
+    "53": (StoreUnavailable, "the database is short of memory or other means: try again, and look at its log"),
+    "55": (StoreUnavailable, "somebody keeps a row or a table locked: try again"),
+    "57": (StoreUnavailable, "the database stops, starts or gave up on it: try again"),
+    "58": (StoreUnavailable, "the database's machine has trouble: look at its log, then try again"),
+    "XX": (StoreCorrupt, "the database is damaged: look at its log, and restore a backup"),
+}
+
+_AT_CONNECTING = (
+    (re.compile("too many clients|connection slots"), "53300"),
+    (re.compile('database ".*" does not exist'), "3D000"),
+    (re.compile('password|role ".*" does not exist|pg_hba'), "28"),
+    (re.compile("database system is"), "57"),
+)
+"""What a refused connection says. It comes without a code, and in words of the server's language: others mean what is
+most likely, that it can't be reached."""
+
+SERIALIZATION = ("40001", "40P01")
+"""What gave way to another transaction, so that nothing of it was kept, and it can simply be done again."""
+
+
+def translate(error: Exception, store: str) -> StoreError:
+    """The error to raise for the driver's, which becomes its cause."""
+    if isinstance(error, PoolTimeout | TooManyRequests):
+        return StoreUnavailable(store, "no connection was to be had in time: the database is away, or all are busy")
+    if isinstance(error, PoolClosed):
+        return StoreUnavailable(store, "the store is closed: open it before use")
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    if state is None:
+        # The connection itself: it could not be made, or it broke.
+        code = next((code for words, code in _AT_CONNECTING if words.search(str(error))), "08")
+        kind, advice = _MEANINGS[code] if isinstance(error, psycopg.OperationalError) else _UNKNOWN
+    else:
+        kind, advice = _MEANINGS.get(state) or _MEANINGS.get(state[:2]) or _UNKNOWN
+    return kind(store, f"{advice} ({' '.join(str(error).split())})")
+
+
+_UNKNOWN = (StoreError, "the database refused it; nothing was written")
+
+
+_LOST = ("57P01", "57P02", "57P03", "57P05", "25P03")
+"""The server ends, or has ended this session."""
+
+
+def is_outdated(error: Exception) -> bool:
+    """Whether the connection has prepared what was true before somebody migrated. Nothing was done."""
+    return isinstance(error, psycopg.errors.FeatureNotSupported) and "cached plan" in str(error)
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether the connection is of no use any more, and another may be."""
+    if isinstance(error, PoolTimeout | PoolClosed | TooManyRequests):
+        # There was none to begin with.
+        return False
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return error.sqlstate[:2] == "08" or error.sqlstate in _LOST or is_outdated(error)
+    return isinstance(error, psycopg.OperationalError)

@@ -1,0 +1,342 @@
+-- name: insert_task
+-- A new task with its first history entry, what it was called with, and its turn in the queue, if it enters that. No other
+-- creation of the same owner is in between. Returns what a quota asks of them, as it was before.
+WITH admitted AS MATERIALIZED (
+    SELECT live, latest FROM admit(%(namespace)s, %(owner)s, %(most_live)s, %(most_created)s, %(since)s)
+), new AS (
+    INSERT INTO tasks (
+        id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
+        retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, pausing, signals, open_inputs, entries,
+        progress_done, progress_total, status_message, is_error, turn, job_id
+    ) VALUES (
+        %(id)s, %(namespace)s, %(owner)s, %(tool)s, %(tool_version)s, %(created_at)s, %(parent_id)s, %(idempotency_key)s,
+        %(request_digest)s, %(priority)s, %(deadline_at)s, %(retry)s, %(keep)s, %(ttl)s, %(updated_at)s, %(phase)s, %(due_at)s,
+        %(version)s, %(fence)s, %(failures)s, %(pausing)s, %(signals)s, %(open_inputs)s, %(entries)s, %(progress_done)s,
+        %(progress_total)s, %(status_message)s, %(is_error)s,
+        (
+            SELECT CASE WHEN %(enters)s THEN
+                next_turn(%(namespace)s, %(owner)s, %(priority)s, false, %(tool)s, %(tool_version)s)
+            ELSE 0 END
+            FROM admitted
+        ),
+        %(job_id)s
+    )
+    RETURNING pk
+), entry AS (
+    INSERT INTO history (task_pk, seq, at, event, before, after, attempt, actor, note, detail)
+    SELECT pk, %(entry_seq)s::bigint, %(entry_at)s::bigint, %(entry_event)s, %(entry_before)s, %(entry_after)s,
+        %(entry_attempt)s::bigint, %(entry_actor)s, %(entry_note)s, %(entry_detail)s::bytea
+    FROM new
+), arguments AS (
+    INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'arguments', %(arguments)s::bytea FROM new
+), caller AS (
+    INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'caller', %(caller)s::bytea FROM new
+    WHERE %(caller)s::bytea IS NOT NULL
+)
+SELECT live, latest, pg_notify(%(channel)s, %(news)s) FROM admitted;
+
+-- name: update_task
+-- A change of the record with its history entry and what else it brings, if the record is still the one that was read. An attempt
+-- that goes on keeps its stored lease, which may have been extended since. If it is begun, its line is served so far. Returns the
+-- job that was queued with the task.
+WITH changed AS (
+    UPDATE tasks SET
+        updated_at = %(updated_at)s, phase = %(phase)s, due_at = %(due_at)s, version = %(version)s, fence = %(fence)s,
+        failures = %(failures)s, attempt_started_at = %(attempt_started_at)s, lease_holder = %(lease_holder)s,
+        lease_expires_at = CASE
+            WHEN phase = 'running' AND %(phase)s = 'running' THEN lease_expires_at ELSE %(lease_expires_at)s
+        END,
+        pausing = %(pausing)s, signals = %(signals)s, open_inputs = %(open_inputs)s, entries = %(entries)s,
+        progress_done = %(progress_done)s, progress_total = %(progress_total)s, status_message = %(status_message)s,
+        is_error = %(is_error)s, finished_at = %(finished_at)s, expires_at = %(expires_at)s,
+        turn = CASE WHEN %(enters)s THEN next_turn(namespace, owner, priority, %(fence)s > 0, tool, tool_version) ELSE turn END,
+        job_id = coalesce(%(job_id)s, job_id)
+    WHERE id = %(id)s AND version = %(expected_version)s
+        AND (%(lease_seen)s::bigint IS NULL OR lease_expires_at = %(lease_seen)s::bigint)
+    RETURNING pk, job_id, namespace, priority, turn
+), entry AS (
+    INSERT INTO history (task_pk, seq, at, event, before, after, attempt, actor, note, detail)
+    SELECT pk, %(entry_seq)s::bigint, %(entry_at)s::bigint, %(entry_event)s, %(entry_before)s, %(entry_after)s,
+        %(entry_attempt)s::bigint, %(entry_actor)s, %(entry_note)s, %(entry_detail)s::bytea
+    FROM changed WHERE %(entry_seq)s::bigint IS NOT NULL
+), outcome AS (
+    INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'outcome', %(outcome)s::bytea FROM changed
+    WHERE %(outcome)s::bytea IS NOT NULL
+), variables AS (
+    INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'variables', %(variables)s::bytea FROM changed
+    WHERE %(variables)s::bytea IS NOT NULL
+    ON CONFLICT (task_pk, kind) DO UPDATE SET body = excluded.body
+), line AS (
+    INSERT INTO lines (namespace, priority, served) SELECT namespace, priority, turn FROM changed
+    WHERE %(serves)s AND NOT EXISTS (
+        SELECT 1 FROM lines
+        WHERE lines.namespace = changed.namespace AND lines.priority = changed.priority AND served >= changed.turn
+    )
+    ON CONFLICT (namespace, priority) DO UPDATE SET served = greatest(lines.served, excluded.served)
+)
+SELECT pk, job_id, pg_notify(%(channel)s, %(news)s) FROM changed;
+
+-- name: lock_parent
+-- A parent, which can't change until this transaction ends.
+SELECT * FROM tasks WHERE id = %(id)s FOR UPDATE;
+
+-- name: lock_live_children
+-- The children of a task that have not ended, which can't change until this transaction ends.
+SELECT * FROM tasks WHERE parent_id = %(id)s AND finished_at IS NULL ORDER BY pk FOR UPDATE;
+
+-- name: insert_steps
+-- Finished checkpoints. One that is there already violates its key.
+INSERT INTO steps (task_pk, name, occurrence, fingerprint, result, attempt, finished_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s);
+
+-- name: insert_input
+-- A new question. A key that was used before violates its key.
+INSERT INTO inputs (task_pk, key, kind, request, asked_at, attempt) VALUES (%s, %s, %s, %s, %s, %s);
+
+-- name: answer_input
+-- The answer to a question.
+UPDATE inputs SET answer = %s, answered_at = %s WHERE task_pk = %s AND key = %s;
+
+-- name: put_artifact
+-- An artifact; one of the same name is replaced.
+INSERT INTO artifacts (task_pk, name, content, kept_at) VALUES (%s, %s, %s, %s)
+ON CONFLICT (task_pk, name) DO UPDATE SET content = excluded.content, kept_at = excluded.kept_at;
+
+-- name: tell
+-- Tell other handles that tasks changed.
+SELECT pg_notify(%(channel)s, news) FROM unnest(%(news)s::text[]) AS news;
+
+-- name: task_with_key
+-- The owner's task that has an idempotency key.
+SELECT * FROM tasks
+WHERE namespace = %(namespace)s AND owner = %(owner)s AND idempotency_key = %(key)s;
+
+-- name: release_key
+-- Free a task's idempotency key, if that is the one it has. Nothing else of the record changes, so its version stays.
+UPDATE tasks SET idempotency_key = NULL, request_digest = NULL WHERE id = %(id)s AND idempotency_key = %(key)s;
+
+-- name: delete_task
+-- Forget one task, with everything that belongs to it.
+DELETE FROM tasks WHERE id = %(id)s;
+
+-- name: due_tasks
+-- Parked tasks whose moment came first, of the tools that are asked for. One that somebody else wakes just now is left to them.
+SELECT * FROM tasks
+WHERE namespace = %(namespace)s AND phase = 'parked' AND due_at <= %(now)s
+    AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
+ORDER BY due_at, id LIMIT %(due_limit)s FOR UPDATE SKIP LOCKED;
+
+-- name: due_of_all
+-- Parked tasks whose moment came first, of all namespaces and tools. One that somebody else wakes just now is left to them.
+SELECT * FROM tasks WHERE phase = 'parked' AND due_at <= %(now)s
+ORDER BY due_at, id LIMIT %(due_limit)s FOR UPDATE SKIP LOCKED;
+
+-- name: queued_tasks
+-- The next tasks to run, of the tools that are asked for, each with its payloads, and whether it has steps, questions or artifacts.
+-- One that somebody else takes just now is left to them.
+SELECT
+    tasks.*,
+    (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'arguments'),
+    (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'caller'),
+    (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'variables'),
+    EXISTS (SELECT 1 FROM steps WHERE task_pk = tasks.pk)
+        OR EXISTS (SELECT 1 FROM inputs WHERE task_pk = tasks.pk)
+        OR EXISTS (SELECT 1 FROM artifacts WHERE task_pk = tasks.pk)
+FROM tasks
+WHERE namespace = %(namespace)s AND phase = 'queued'
+    AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
+ORDER BY priority DESC, turn, created_at, id LIMIT %(limit)s FOR UPDATE OF tasks SKIP LOCKED;
+
+-- name: queued_tasks_of_others
+-- The next tasks to run, of the tools that are asked for, once whoever has them just now is done with them.
+SELECT * FROM tasks
+WHERE namespace = %(namespace)s AND phase = 'queued'
+    AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
+ORDER BY priority DESC, turn, created_at, id LIMIT %(limit)s FOR UPDATE;
+
+-- name: wait_briefly
+-- Wait no longer than this for what others have locked, in this transaction.
+SET LOCAL lock_timeout TO '1s';
+
+-- name: waiting_tasks
+-- The next tasks to run, of the tools that are asked for, to look at them and no more.
+SELECT * FROM tasks
+WHERE namespace = %(namespace)s AND phase = 'queued'
+    AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
+ORDER BY priority DESC, turn, created_at, id LIMIT %(limit)s;
+
+-- name: next_due
+-- Whether a task is queued, and when the first parked one is due, of the tools that are asked for.
+SELECT
+    EXISTS (
+        SELECT 1 FROM tasks
+        WHERE namespace = %(namespace)s AND phase = 'queued'
+            AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
+    ),
+    (
+        SELECT due_at FROM tasks
+        WHERE namespace = %(namespace)s AND phase = 'parked' AND due_at IS NOT NULL
+            AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
+        ORDER BY due_at, id LIMIT 1
+    );
+
+-- name: first_due
+-- When the first parked task of all is due.
+SELECT due_at FROM tasks WHERE phase = 'parked' AND due_at IS NOT NULL ORDER BY due_at, id LIMIT 1;
+
+-- name: extend_leases
+-- A later end for leases, as far as they are still held. Returns those that are. Locked in one order, since two who extend
+-- might else wait for each other.
+WITH held AS (
+    SELECT pk FROM tasks
+    JOIN unnest(%(ids)s::text[], %(fences)s::bigint[]) AS mine (id, fence) USING (id, fence)
+    WHERE phase = 'running' ORDER BY pk FOR UPDATE OF tasks
+)
+UPDATE tasks SET lease_expires_at = %(until)s FROM held WHERE tasks.pk = held.pk RETURNING tasks.id;
+
+-- name: overdue
+-- Tasks whose lease has run out, and live ones whose deadline has passed, with the time on the database's clock.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, late.* FROM (SELECT 1) AS now LEFT JOIN (
+    (SELECT * FROM tasks WHERE lease_expires_at <= %(now)s ORDER BY lease_expires_at LIMIT %(limit)s)
+    UNION
+    (
+        SELECT * FROM tasks WHERE deadline_at <= %(now)s AND finished_at IS NULL
+        ORDER BY deadline_at LIMIT %(limit)s
+    )
+) AS late ON true;
+
+-- name: prune_tasks
+-- Forget tasks that have expired, with everything that belongs to them. A living parent may still want to read its child.
+DELETE FROM tasks WHERE pk IN (
+    SELECT pk FROM tasks
+    WHERE expires_at <= %(now)s
+        AND NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = tasks.parent_id AND parent.finished_at IS NULL)
+    ORDER BY expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+RETURNING id;
+
+-- name: prune_named
+-- Forget tasks of these ids that have ended, expired or not, with everything that belongs to them; unless a parent lives, as
+-- above. They come in the order in which they are named.
+DELETE FROM tasks WHERE pk IN (
+    SELECT pk FROM tasks JOIN unnest(%(only)s::text[]) WITH ORDINALITY AS named (id, place) USING (id)
+    WHERE finished_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = tasks.parent_id AND parent.finished_at IS NULL)
+    ORDER BY place LIMIT %(limit)s FOR UPDATE OF tasks
+)
+RETURNING id;
+
+-- name: load_task
+-- One task, if the reader may see it.
+SELECT * FROM tasks
+WHERE id = %(id)s AND (expires_at IS NULL OR expires_at > %(now)s)
+    AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s);
+
+-- name: view
+-- One task, if the reader may see it, with its outcome.
+SELECT tasks.*, (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'outcome' AND finished_at IS NOT NULL) FROM tasks
+WHERE id = %(id)s AND (expires_at IS NULL OR expires_at > %(now)s)
+    AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s);
+
+-- name: journal
+-- One task, if the reader may see it, with its payloads, and whether it has steps, questions or artifacts.
+SELECT
+    tasks.*,
+    (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'arguments'),
+    (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'caller'),
+    (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'variables'),
+    EXISTS (SELECT 1 FROM steps WHERE task_pk = tasks.pk)
+        OR EXISTS (SELECT 1 FROM inputs WHERE task_pk = tasks.pk)
+        OR EXISTS (SELECT 1 FROM artifacts WHERE task_pk = tasks.pk)
+FROM tasks
+WHERE id = %(id)s AND (expires_at IS NULL OR expires_at > %(now)s)
+    AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s);
+
+-- name: open_inputs
+-- The questions of a task that wait for an answer.
+SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs
+WHERE task_pk = %(pk)s AND answered_at IS NULL ORDER BY pk;
+
+-- name: all_inputs
+-- All questions of a task.
+SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs WHERE task_pk = %(pk)s ORDER BY pk;
+
+-- name: all_steps
+-- All checkpoints of a task.
+SELECT name, occurrence, fingerprint, result, attempt, finished_at FROM steps WHERE task_pk = %(pk)s ORDER BY pk;
+
+-- name: artifact_names
+-- The names of a task's artifacts.
+SELECT name FROM artifacts WHERE task_pk = %(pk)s ORDER BY name;
+
+-- name: artifact
+-- One artifact of a task.
+SELECT name, content, kept_at FROM artifacts WHERE task_pk = %(pk)s AND name = %(name)s;
+
+-- name: history
+-- A task's history, from a place on.
+SELECT seq, at, event, before, after, attempt, actor, note, detail FROM history
+WHERE task_pk = %(pk)s AND seq > %(after)s ORDER BY seq LIMIT %(limit)s;
+
+-- name: list_of_owner
+-- One owner's tasks, newest first.
+SELECT * FROM tasks
+WHERE namespace = %(namespace)s AND owner = %(owner)s AND (created_at, id) < (%(created_at)s, %(id)s)
+    AND (expires_at IS NULL OR expires_at > %(now)s)
+    AND (%(tool)s::text IS NULL OR tool = %(tool)s) AND (%(phases)s::text[] IS NULL OR phase = ANY(%(phases)s::text[]))
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
+
+-- name: list_of_namespace
+-- Every owner's tasks in one namespace, newest first.
+SELECT * FROM tasks
+WHERE namespace = %(namespace)s AND (created_at, id) < (%(created_at)s, %(id)s) AND (expires_at IS NULL OR expires_at > %(now)s)
+    AND (%(tool)s::text IS NULL OR tool = %(tool)s) AND (%(phases)s::text[] IS NULL OR phase = ANY(%(phases)s::text[]))
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
+
+-- name: list_all
+-- All tasks, or one owner's in all namespaces, newest first.
+SELECT * FROM tasks
+WHERE (created_at, id) < (%(created_at)s, %(id)s) AND (expires_at IS NULL OR expires_at > %(now)s)
+    AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+    AND (%(tool)s::text IS NULL OR tool = %(tool)s) AND (%(phases)s::text[] IS NULL OR phase = ANY(%(phases)s::text[]))
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
+
+-- name: list_of_parent
+-- One task's children, newest first.
+SELECT * FROM tasks
+WHERE parent_id = %(parent_id)s AND (created_at, id) < (%(created_at)s, %(id)s) AND (expires_at IS NULL OR expires_at > %(now)s)
+    AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+    AND (%(tool)s::text IS NULL OR tool = %(tool)s) AND (%(phases)s::text[] IS NULL OR phase = ANY(%(phases)s::text[]))
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
+
+-- name: secret
+-- The secret of a name.
+SELECT bytes FROM secrets WHERE name = %(name)s;
+
+-- name: insert_secret
+-- A new secret. One that is there already stays, so whoever asks reads it afterwards.
+INSERT INTO secrets (name, bytes) VALUES (%(name)s, %(bytes)s) ON CONFLICT (name) DO NOTHING;
+
+-- name: durations
+-- How long the tasks of each tool of a namespace take.
+SELECT tool, counts FROM durations WHERE namespace = %(namespace)s;
+
+-- name: lock_durations
+-- Let nobody else bring news of a namespace's durations until this transaction ends.
+SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' durations ' || %(namespace)s, 0));
+
+-- name: put_durations
+-- How long the tasks of a tool take, as it is known now.
+INSERT INTO durations (namespace, tool, counts) VALUES (%(namespace)s, %(tool)s, %(counts)s)
+ON CONFLICT (namespace, tool) DO UPDATE SET counts = excluded.counts;
+
+-- name: count_live
+-- How many live tasks there are, by phase.
+SELECT phase, count(*) FROM tasks
+WHERE finished_at IS NULL AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
+    AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+GROUP BY phase;
+
+-- name: clock
+-- The time on the database's clock, in microseconds.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;

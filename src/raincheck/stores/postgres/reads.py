@@ -1,0 +1,203 @@
+"""What is read, each as of one moment: what takes several statements runs in a transaction that sees one moment."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, TypeAlias, cast
+
+from psycopg import AsyncConnection
+from psycopg.errors import DataCorrupted
+
+from raincheck.core.content import Artifact, Journal, View
+from raincheck.core.durations import Sketch
+from raincheck.core.lifecycle import Phase
+from raincheck.core.owner import Scope
+from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.errors import InvalidValue, TaskNotFound
+from raincheck.stores import rows as shared
+from raincheck.stores.postgres import rows
+from raincheck.stores.postgres.clock import DatabaseClock
+from raincheck.stores.postgres.queries import QUERIES
+from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, check_secret_name, overdue_of, page_size
+
+Connection: TypeAlias = AsyncConnection[rows.Row]
+
+_LARGEST = (1 << 63) - 1
+
+_BEYOND_ALL = (_LARGEST, "")
+"""A place in a list that comes before every task."""
+
+
+async def load(connection: Connection, task_id: TaskId, scope: Scope, now: datetime) -> Task:
+    return rows.task_of(await _row(connection, "load_task", task_id, scope, now))
+
+
+async def view(connection: Connection, task_id: TaskId, scope: Scope, now: datetime) -> View:
+    row = await _row(connection, "view", task_id, scope, now)
+    task = rows.task_of(row)
+    if task.is_terminal or not task.open_inputs:
+        return View(task, row[-1], ())
+    async with _one_moment(connection):
+        row = await _row(connection, "view", task_id, scope, now)
+        inputs = await _all(connection, "open_inputs", {"pk": shared.pk_of(row)})
+    return View(rows.task_of(row), row[-1], tuple(map(shared.input_of, inputs)))
+
+
+async def journal(connection: Connection, task_id: TaskId, scope: Scope, now: datetime) -> Journal:
+    row = await _row(connection, "journal", task_id, scope, now)
+    *_, has_more = row
+    if not has_more:
+        # Most have nothing of it when they begin, and one statement sees one moment.
+        return _journal(rows.task_of(row), row)
+    async with _one_moment(connection):
+        row = await _row(connection, "journal", task_id, scope, now)
+        of_task = {"pk": shared.pk_of(row)}
+        steps = await _all(connection, "all_steps", of_task)
+        inputs = await _all(connection, "all_inputs", of_task)
+        artifacts = await _all(connection, "artifact_names", of_task)
+    return _journal(rows.task_of(row), row, steps, inputs, artifacts)
+
+
+def note_journals(journals: dict[TaskId, Journal], begun: Iterable[Task], found: Iterable[rows.Row]) -> None:
+    """Remember the journals of tasks that have just been begun, of those for which all of it is in their row."""
+    whole = {shared.id_of(row): row for row in found if not row[-1]}
+    journals.update((task.id, _journal(task, whole[task.id])) for task in begun if task.id in whole)
+
+
+def _journal(
+    task: Task,
+    row: rows.Row,
+    steps: Sequence[rows.Row] = (),
+    inputs: Sequence[rows.Row] = (),
+    artifacts: Sequence[rows.Row] = (),
+) -> Journal:
+    *_, arguments, caller, variables, _ = row
+    return Journal(
+        task,
+        arguments,
+        caller,
+        variables,
+        tuple(map(shared.step_of, steps)),
+        tuple(map(shared.input_of, inputs)),
+        tuple(name for (name,) in artifacts),
+    )
+
+
+async def artifact(connection: Connection, task_id: TaskId, name: str, scope: Scope, now: datetime) -> Artifact | None:
+    async with _one_moment(connection):
+        pk = shared.pk_of(await _row(connection, "load_task", task_id, scope, now))
+        found = await _all(connection, "artifact", {"pk": pk, "name": rows.bindable(name)})
+    return shared.artifact_of(found[0]) if found else None
+
+
+async def history(
+    connection: Connection, task_id: TaskId, scope: Scope, now: datetime, after: int, limit: int
+) -> tuple[HistoryEntry, ...]:
+    async with _one_moment(connection):
+        pk = shared.pk_of(await _row(connection, "load_task", task_id, scope, now))
+        parameters = {"pk": pk, "after": max(0, min(after, _LARGEST)), "limit": page_size(limit)}
+        found = await _all(connection, "history", parameters)
+    return tuple(map(shared.entry_of, found))
+
+
+async def list_tasks(
+    connection: Connection, query: TaskQuery, now: datetime, after: Position | None, limit: int
+) -> Page:
+    scope = query.scope
+    limit = page_size(limit)
+    created_at, task_id = _BEYOND_ALL if after is None else (shared.to_micros(after.created_at), after.task_id)
+    parameters = _scope_parameters(scope) | {
+        "parent_id": None if query.parent_id is None else rows.bindable(query.parent_id),
+        "tool": None if query.tool is None else rows.bindable(query.tool),
+        "phases": None if query.phases is None else sorted(map(str, query.phases)),
+        "created_at": created_at,
+        "id": rows.bindable(task_id),
+        "now": shared.to_micros(now),
+        "limit": limit + 1,
+    }
+    if query.parent_id is not None:
+        name = "list_of_parent"
+    elif scope.namespace is None:
+        name = "list_all"
+    else:
+        name = "list_of_namespace" if scope.owner is None else "list_of_owner"
+    return Page.of(list(map(rows.task_of, await _all(connection, name, parameters))), limit)
+
+
+async def count_live(connection: Connection, scope: Scope) -> dict[Phase, int]:
+    found = await _all(connection, "count_live", _scope_parameters(scope))
+    return {Phase(phase): count for phase, count in found}
+
+
+async def overdue(connection: Connection, now: datetime, limit: int, clock: DatabaseClock) -> tuple[Task, ...]:
+    asked = clock.elapsed()
+    found = await _all(connection, "overdue", {"now": shared.to_micros(now), "limit": page_size(limit)})
+    # This is asked again and again, so it keeps the clock right by the way.
+    clock.read(shared.to_moment(found[0][0]), asked, clock.elapsed())
+    late = [rows.task_of(row[1:]) for row in found if row[1] is not None]
+    return overdue_of(late, now=now, limit=limit)
+
+
+async def next_due(connection: Connection, namespace: str, tools: frozenset[Tool]) -> datetime | None:
+    ((is_queued, due_at),) = await _all(connection, "next_due", tools_parameters(namespace, tools))
+    return ANY_TIME if is_queued else rows.moment(due_at)
+
+
+async def first_due(connection: Connection) -> datetime | None:
+    found = await _all(connection, "first_due")
+    return shared.to_moment(found[0][0]) if found else None
+
+
+async def secret(connection: Connection, name: str) -> bytes | None:
+    check_secret_name(name)
+    found = await _all(connection, "secret", {"name": name})
+    return found[0][0] if found else None
+
+
+async def durations(connection: Connection, namespace: str) -> dict[str, Sketch]:
+    found = await _all(connection, "durations", {"namespace": namespace})
+    try:
+        return dict(map(shared.sketch_of, found))
+    except InvalidValue as error:
+        raise DataCorrupted(str(error)) from error
+
+
+async def clock(connection: Connection) -> datetime:
+    """The time on the database's clock."""
+    ((micros,),) = await _all(connection, "clock")
+    return shared.to_moment(micros)
+
+
+def tools_parameters(namespace: str, tools: frozenset[Tool]) -> rows.Parameters:
+    names = sorted((tool.name, tool.version) for tool in tools)
+    return {
+        "namespace": rows.bindable(namespace),
+        "tools": [rows.bindable(name) for name, _ in names],
+        "versions": [rows.bindable(version) for _, version in names],
+    }
+
+
+async def _row(connection: Connection, query: str, task_id: TaskId, scope: Scope, now: datetime) -> rows.Row:
+    parameters = _scope_parameters(scope) | {"id": rows.bindable(task_id), "now": shared.to_micros(now)}
+    found = await _all(connection, query, parameters)
+    if not found:
+        raise TaskNotFound(task_id)
+    return found[0]
+
+
+async def _all(connection: Connection, query: str, parameters: rows.Parameters | None = None) -> Sequence[Any]:
+    return await (await connection.execute(cast("Any", QUERIES[query]), parameters)).fetchall()
+
+
+def _scope_parameters(scope: Scope) -> rows.Parameters:
+    namespace = None if scope.namespace is None else rows.bindable(scope.namespace)
+    return {"namespace": namespace, "owner": None if scope.owner is None else scope.owner.key}
+
+
+@asynccontextmanager
+async def _one_moment(connection: Connection) -> AsyncGenerator[None]:
+    await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        yield
+    finally:
+        await connection.execute("COMMIT")

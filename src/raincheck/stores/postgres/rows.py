@@ -1,0 +1,80 @@
+"""Rows of PostgreSQL: those of `stores.rows`, with the job of a task at the end."""
+
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from raincheck.core.change import Change, Creation
+from raincheck.core.lifecycle import Phase
+from raincheck.core.records import HistoryEntry, Task
+from raincheck.core.turn import enters_queue
+from raincheck.stores import rows
+
+Row: TypeAlias = tuple[Any, ...]
+Parameters: TypeAlias = dict[str, Any]
+
+
+def task_of(row: Row) -> Task:
+    """The task of a row of `SELECT * FROM tasks`."""
+    return rows.task_of(row[:35])
+
+
+_NOT_YET = ("attempt_started_at", "lease_holder", "lease_expires_at", "finished_at", "expires_at")
+"""What a new task has nothing of. Not spelled out: statements with many parameters are parsed anew every time."""
+
+
+def parameters_of_creation(creation: Creation, job_id: int | None) -> Parameters:
+    """All that `insert_task` takes, but for the news."""
+    row = rows.row_of_creation(creation)
+    return {
+        **{name: value for name, value in row.items() if name not in _NOT_YET},
+        **_entry(creation.entry),
+        "arguments": creation.arguments,
+        "caller": creation.caller,
+        "enters": enters_queue(None, creation.task),
+        "job_id": job_id,
+    }
+
+
+def parameters_of_change(change: Change, job_id: int | None) -> Parameters:
+    """All that `update_task` takes, but for the news."""
+    return {
+        **rows.row_of_task(change.after),
+        **_entry(change.entry),
+        "outcome": change.outcome,
+        "variables": change.variables,
+        "expected_version": change.before.version,
+        "lease_seen": None if change.lease_seen is None else rows.to_micros(change.lease_seen),
+        "enters": enters_queue(change.before, change.after),
+        "serves": change.before.phase is Phase.QUEUED and change.after.phase is Phase.RUNNING,
+        "job_id": job_id,
+    }
+
+
+_ENTRY = ("seq", "at", "event", "before", "after", "attempt", "actor", "note", "detail")
+_NO_ENTRY: Parameters = {f"entry_{name}": None for name in _ENTRY}
+
+
+def _entry(entry: HistoryEntry | None) -> Parameters:
+    if entry is None:
+        return _NO_ENTRY
+    _, *values = rows.row_of_entry(0, entry)
+    return {f"entry_{name}": value for name, value in zip(_ENTRY, values, strict=True)}
+
+
+def wants_job(before: Task | None, after: Task) -> bool:
+    """Whether a change lets the task run now: it enters the queue, or is parked till a moment that is past."""
+    is_due = after.phase is Phase.PARKED and after.due_at is not None and after.due_at <= after.updated_at
+    return is_due or enters_queue(before, after)
+
+
+def moment(micros: int | None) -> datetime | None:
+    return None if micros is None else rows.to_moment(micros)
+
+
+def bindable(text: str) -> str:
+    """What a caller sent, in a form that PostgreSQL takes: else it becomes empty, which no stored name is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return ""
+    return "" if "\0" in text else text

@@ -1,0 +1,129 @@
+"""Whole transactions on a pool of connections: done again where nothing was kept, else told of."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
+
+import psycopg
+from psycopg.errors import FeatureNotSupported, ReadOnlySqlTransaction, UniqueViolation
+
+from raincheck.core.records import TaskId
+from raincheck.errors import StoreUnavailable
+from raincheck.futures import set_going, unhurt
+from raincheck.stores.postgres.connect import Pool
+from raincheck.stores.postgres.errors import SERIALIZATION, is_lost, is_outdated, translate
+from raincheck.stores.postgres.reads import Connection
+from raincheck.stores.postgres.tables import Tables
+
+T = TypeVar("T")
+
+
+class Transactions:
+    """Reads and writes of one handle, while it is open. They belong to the event loop that opened it.
+
+    Each is done whole, also if whoever wants it leaves: to break it off would take longer.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        pool: Pool,
+        tables: Callable[[Connection], Tables],
+        announce: Callable[[Iterable[TaskId]], None],
+        timeout: float,
+    ) -> None:
+        self._store = store
+        self._pool = pool
+        self._tables = tables
+        self._announce = announce
+        self._timeout = timeout
+        self._home = asyncio.get_running_loop(), os.getpid()
+
+    def check_home(self) -> None:
+        """Refuse to be used by another event loop, or in another process, than the one that opened it."""
+        if self._home != (asyncio.get_running_loop(), os.getpid()):
+            raise StoreUnavailable(
+                self._store, "it was opened by another event loop or process: open a store of its own for this one"
+            )
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def read(self, read: Callable[[Connection], Awaitable[T]]) -> T:
+        """What is read, as of one moment."""
+        return await unhurt(set_going(self._read(read)))
+
+    async def write(self, write: Callable[[Tables], Awaitable[T]], *, is_single: bool, may_repeat: bool = False) -> T:
+        """What is written, whole or not at all. What is a single statement is a transaction of its own.
+
+        What may be repeated is tried again also where it may have been kept.
+        """
+        return await unhurt(set_going(self._write(write, is_single=is_single, may_repeat=may_repeat)))
+
+    async def _read(self, read: Callable[[Connection], Awaitable[T]]) -> T:
+        began = self._now()
+        while True:
+            try:
+                async with self._pool.connection() as connection, _closed_if_useless(connection):
+                    return await read(connection)
+            except psycopg.Error as error:
+                if not is_lost(error) or self._now() > began + self._timeout:
+                    raise translate(error, self._store) from error
+                # That connection was of no use any more, and it is gone. There is another, or it is waited for.
+                await self._sort_out()
+
+    async def _write(self, write: Callable[[Tables], Awaitable[T]], *, is_single: bool, may_repeat: bool) -> T:
+        began = self._now()
+        while True:
+            is_committing = is_single and not may_repeat
+            try:
+                async with self._pool.connection() as connection, _closed_if_useless(connection):
+                    tables = self._tables(connection)
+                    if not is_single:
+                        await connection.execute("BEGIN")
+                    result = await write(tables)
+                    if not is_single:
+                        is_committing = True
+                        await connection.execute("COMMIT")
+            except psycopg.Error as error:
+                # What is outdated was refused before anything was done, also where it is a single statement.
+                is_safe = not is_committing or is_outdated(error)
+                if is_safe and _may_try_again(error) and self._now() <= began + self._timeout:
+                    if is_lost(error):
+                        await self._sort_out()
+                    continue
+                raise translate(error, self._store) from error
+            self._announce(tables.touched)
+            return result
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _sort_out(self) -> None:
+        """Let go of all idle connections that are broken: where one is, others are."""
+        with suppress(psycopg.Error):
+            await self._pool.check()
+
+
+@asynccontextmanager
+async def _closed_if_useless(connection: Connection) -> AsyncGenerator[None]:
+    """Let go of a connection that will not do any more.
+
+    The server may not be the primary any more, and the next connection may lead to the one that is. Or somebody has
+    migrated, and what this one has prepared does not fit.
+    """
+    try:
+        yield
+    except (ReadOnlySqlTransaction, FeatureNotSupported):
+        await connection.close()
+        raise
+
+
+def _may_try_again(error: Exception) -> bool:
+    """Whether nothing was kept, and it may go better at once."""
+    if isinstance(error, UniqueViolation):
+        # Somebody else was first to ask with the same key: now there is a task to find.
+        return True
+    return is_lost(error) or (isinstance(error, psycopg.Error) and error.sqlstate in SERIALIZATION)

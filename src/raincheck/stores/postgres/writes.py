@@ -1,0 +1,153 @@
+"""What is done inside a transaction that writes."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from raincheck.core.change import Change, Creation
+from raincheck.core.commands import Due
+from raincheck.core.decide import decide
+from raincheck.core.durations import Sketch, merge_news
+from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Quota
+from raincheck.core.records import Task, TaskId, Tool
+from raincheck.stores import rows as shared
+from raincheck.stores.postgres import reads, rows
+from raincheck.stores.postgres.tables import Tables
+from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, check_named_once, new_secret, page_size
+
+
+async def create(tables: Tables, creation: Creation, quota: Quota, now: datetime) -> Task:
+    if creation.task.idempotency_key is not None:
+        found = await _task_with_key(tables, creation, now)
+        if found is not None:
+            return found
+    await tables.insert(creation, quota, now)
+    return creation.task
+
+
+async def commit(tables: Tables, changes: Sequence[Change]) -> None:
+    check_named_once(changes)
+    for change in changes:
+        await tables.keep(change)
+
+
+def is_single(change: Change) -> bool:
+    """Whether it takes one statement to keep the change: it brings nothing else, and concerns no relative."""
+    ends = change.after.is_terminal and not change.before.is_terminal
+    concerns_family = ends and (change.after.parent_id is not None or change.after.phase is not Phase.COMPLETED)
+    brings_more = change.steps or change.inputs or change.artifacts or change.spawned
+    changes_jobs = change.before.phase is Phase.QUEUED or rows.wants_job(change.before, change.after)
+    return not (concerns_family or brings_more or changes_jobs)
+
+
+async def claim(tables: Tables, request: ClaimRequest, now: datetime) -> tuple[Task, ...]:
+    parameters = reads.tools_parameters(request.namespace, request.tools) | {
+        "now": shared.to_micros(now),
+        "limit": request.limit,
+        "due_limit": DUE_LIMIT,
+    }
+    if request.told is None:
+        for change in request.wake(await tables.tasks("due_tasks", parameters), now):
+            await tables.write(change)
+    found = await tables.fetch("queued_tasks", parameters)
+    queued = list(map(rows.task_of, found))
+    if not queued and request.told is not None:
+        queued = await _look_closer(tables, request, request.told, now)
+    begun = request.begin(queued, now)
+    for change in begun:
+        job_id = await tables.write(change)
+        if request.told not in (None, change.after.tool):
+            await _change_jobs(tables, request, job_id)
+    if request.journals is not None:
+        reads.note_journals(request.journals, [change.after for change in begun], found)
+    return tuple(change.after for change in begun)
+
+
+async def _look_closer(tables: Tables, request: ClaimRequest, told: Tool, now: datetime) -> list[Task]:
+    """What a job was queued for, if it is not in the queue for all to see. It must not be left: nobody else comes.
+
+    It may be parked till a moment that is past. Or somebody has it just now, who will be done with it and leave it in
+    the queue: a child that ends tells its parent, say.
+    """
+    parameters = reads.tools_parameters(request.namespace, frozenset({told})) | {"limit": 1, "due_limit": 1}
+    for change in request.wake(await tables.tasks("due_tasks", parameters | {"now": shared.to_micros(now)}), now):
+        await tables.write(change, has_job=True)
+    found: list[Task] = []
+    while not found and await tables.tasks("waiting_tasks", parameters):
+        # Not for long: a connection is held meanwhile. The job comes again.
+        await tables.execute("wait_briefly")
+        found = await tables.tasks("queued_tasks_of_others", parameters)
+    return found
+
+
+async def _change_jobs(tables: Tables, request: ClaimRequest, job_id: int | None) -> None:
+    """The job of one tool served to begin a task of another, whose own job is not needed any more: give one back."""
+    assert request.told is not None  # noqa: S101 - else there is nothing to give back
+    await tables.cancel_jobs([job_id])
+    parameters = reads.tools_parameters(request.namespace, frozenset({request.told})) | {"limit": 1}
+    for left in await tables.tasks("waiting_tasks", parameters):
+        await tables.enqueue(left)
+
+
+async def wake_due(tables: Tables, now: datetime) -> None:
+    """Let parked tasks through to the queue whose moment has come."""
+    for task in await tables.tasks("due_of_all", {"now": shared.to_micros(now), "due_limit": DUE_LIMIT}):
+        change = decide(task, Due(), now)
+        if change is not None:
+            await tables.write(change)
+
+
+async def extend_leases(tables: Tables, held: Sequence[HeldAttempt], until: datetime) -> frozenset[TaskId]:
+    parameters = {
+        "ids": [one.task_id for one in held],
+        "fences": [one.fence for one in held],
+        "until": shared.to_micros(until),
+    }
+    kept = {task_id for (task_id,) in await tables.fetch("extend_leases", parameters)}
+    return frozenset(one.task_id for one in held if one.task_id not in kept)
+
+
+async def release_key(tables: Tables, task_id: TaskId, key: str) -> None:
+    await tables.execute("release_key", {"id": rows.bindable(task_id), "key": rows.bindable(key)})
+
+
+async def prune(tables: Tables, now: datetime, limit: int, only: Sequence[TaskId] | None) -> tuple[TaskId, ...]:
+    if only is None:
+        pruned = await tables.fetch("prune_tasks", {"now": shared.to_micros(now), "limit": page_size(limit)})
+    else:
+        named = list(dict.fromkeys(map(rows.bindable, only)))
+        pruned = await tables.fetch("prune_named", {"only": named, "limit": page_size(limit)})
+    ids = tuple(TaskId(row[0]) for row in pruned)
+    await tables.tell_of(ids)
+    return ids
+
+
+async def secret(tables: Tables, name: str) -> bytes:
+    await tables.execute("insert_secret", {"name": name, "bytes": new_secret()})
+    # Another handle may have been first.
+    found = await reads.secret(tables.connection, name)
+    assert found is not None  # noqa: S101 - it was inserted, or was there
+    return found
+
+
+async def learn(tables: Tables, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
+    await tables.execute("lock_durations", {"namespace": namespace})
+    known = await reads.durations(tables.connection, namespace)
+    changed = merge_news(known, news)
+    for tool, sketch in changed.items():
+        await tables.execute("put_durations", {"namespace": namespace, "tool": tool, "counts": sketch.dump()})
+    return known | changed
+
+
+async def _task_with_key(tables: Tables, creation: Creation, now: datetime) -> Task | None:
+    new = creation.task
+    parameters = {"namespace": new.namespace, "owner": new.owner.key, "key": new.idempotency_key}
+    row = await (await tables.execute("task_with_key", parameters)).fetchone()
+    if row is None:
+        return None
+    task = rows.task_of(row)
+    if creation.asks_for(task, shared.digest_of(row), now):
+        return task
+    # It has expired and would be pruned sooner or later; its key is free again from that moment.
+    await tables.execute("delete_task", {"id": task.id})
+    return None

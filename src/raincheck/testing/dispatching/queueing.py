@@ -1,0 +1,92 @@
+"""A task in the queue and its job: never one without the other."""
+
+import pytest
+
+from raincheck.core.commands import Cancel, Release
+from raincheck.core.decide import decide
+from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Quota
+from raincheck.errors import AlreadyRecorded, QuotaExceeded, StaleChange
+from raincheck.testing.clock import FakeClock
+from raincheck.testing.dispatching.base import DispatchBase
+from raincheck.testing.dispatching.site import Site, eventually
+from raincheck.testing.scene import EVERYTHING, Scene
+
+
+class QueueingContract(DispatchBase):
+    @pytest.fixture
+    def scene(self, site: Site) -> Scene:
+        return Scene(site.store, FakeClock())
+
+    async def test_a_task_that_is_refused_leaves_neither_a_task_nor_a_job(self, scene: Scene) -> None:
+        first = await scene.create(quota=Quota(live=1))
+        jobs = await self.jobs()
+        with pytest.raises(QuotaExceeded):
+            await scene.create(quota=Quota(live=1))
+        with pytest.raises(AlreadyRecorded):
+            await scene.create(id=first.id)
+        assert await self.jobs() == jobs
+        assert await scene.store.count_live(EVERYTHING) == {Phase.QUEUED: 1}
+
+    async def test_a_change_that_is_stale_brings_no_job(self, scene: Scene) -> None:
+        task = await scene.begin()
+        change = decide(task, Release(task.fence), scene.clock.now())
+        assert change is not None
+        await scene.store.commit([change])
+        jobs = await self.jobs()
+        with pytest.raises(StaleChange):
+            await scene.store.commit([change])
+        assert await self.jobs() == jobs
+        assert len(await scene.claim(limit=10)) == 1
+
+    async def test_of_changes_that_are_kept_together_none_brings_a_job_if_one_is_stale(self, scene: Scene) -> None:
+        good, stale = await scene.begin(), await scene.begin()
+        changes = [decide(task, Release(task.fence), scene.clock.now()) for task in (good, stale)]
+        await scene.do(stale, Cancel("alice"))
+        jobs = await self.jobs()
+        with pytest.raises(StaleChange):
+            await scene.store.commit([change for change in changes if change is not None])
+        assert await self.jobs() == jobs
+        assert (await scene.load(good)).phase is Phase.RUNNING
+
+    async def test_every_task_in_the_queue_has_a_job_and_one_that_is_cancelled_has_none(self, site: Site) -> None:
+        self.need(jobs=True)
+        tasks = [await site.engine.submit("plain") for _ in range(5)]
+        assert await self.jobs() == 5
+        await site.engine.cancel(tasks[0].id)
+        await site.engine.pause(tasks[1].id)
+        assert await self.jobs() == 3
+        await site.engine.resume(tasks[1].id)
+        await eventually(lambda: self.count_jobs() == 4, "what was resumed has a job again")
+
+    async def test_what_has_ended_leaves_no_job(self, site: Site) -> None:
+        self.need(jobs=True)
+        tasks = [await site.engine.submit("plain") for _ in range(5)]
+        worker = await site.start_worker()
+        assert await site.ends_of(tasks) == {Phase.COMPLETED}
+        running = await site.engine.submit("wait_for_ever")
+        await worker.hear("began", running.id)
+        await site.engine.cancel(running.id)
+        await worker.hear("cancelled", running.id)
+        await eventually(lambda: self.count_jobs() == 0, "no job is left")
+
+    async def test_a_task_that_parks_has_no_job_and_one_that_is_answered_has_one(self, site: Site) -> None:
+        self.need(jobs=True)
+        task = await site.engine.submit("ask", {"number": 1})
+        worker = await site.start_worker()
+        await site.reach(task, Phase.PARKED)
+        await eventually(lambda: self.count_jobs() == 0, "no job is left")
+        await worker.kill()
+        await site.engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {}}})
+        assert await self.jobs() == 1
+        await site.start_worker()
+        assert await site.end_of(task) == (Phase.COMPLETED, [1, {}])
+
+    async def test_a_worker_that_comes_for_what_was_cancelled_goes_on_with_what_was_not(self, site: Site) -> None:
+        gone = [await site.engine.submit("plain") for _ in range(3)]
+        for task in gone:
+            await site.engine.cancel(task.id)
+        await site.start_worker()
+        task = await site.engine.submit("plain")
+        assert await site.end_of(task) == (Phase.COMPLETED, 1)
+        assert [line[1] for line in await site.lines("ran")] == [task.id]

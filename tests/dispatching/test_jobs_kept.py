@@ -1,0 +1,124 @@
+"""A job must not be lost while its task is in the queue, however its coming meets what else goes on in the process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from raincheck import TaskContext, open_store
+from raincheck.core.records import Tool
+from raincheck.core.retry import RetryPolicy
+from raincheck.engine import Engine, Toolbox, dispatching
+from raincheck.stores.dispatch import Dispatcher, Running
+from raincheck.testing.dispatching.site import eventually
+
+pytestmark = pytest.mark.anyio
+
+ALONE = Tool("alone")
+
+
+@dataclass
+class ScriptedHands:
+    """Hands with no room at first. What happens while they look is the test's to say."""
+
+    meanwhile: Callable[[], None] = lambda: None
+    free: frozenset[Tool] = frozenset()
+    takes: int = 0
+    namespace: str = "default"
+    concurrency: int = 2
+    tools: frozenset[Tool] = frozenset({ALONE})
+    told: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    async def take(self, told: Tool | None) -> Running | None:
+        assert told == ALONE
+        self.takes += 1
+        had_room = ALONE in self.free
+        await asyncio.sleep(0)
+        self.meanwhile()
+        if not had_room:
+            return None
+        running = asyncio.get_running_loop().create_future()
+        running.set_result(None)
+        return running
+
+    def when_room_changes(self, tell: Callable[[], None]) -> None:
+        self.told.append(tell)
+
+    def make_room(self) -> None:
+        self.free = self.tools
+        for tell in self.told:
+            tell()
+
+
+@pytest.fixture
+async def dispatcher(database_url: str) -> AsyncIterator[Dispatcher]:
+    """On a database in which one task is queued, with its job."""
+    toolbox = Toolbox()
+
+    @toolbox.tool
+    async def alone() -> None: ...
+
+    async with open_store(database_url) as store:
+        await Engine(store, toolbox, works=False).submit("alone")
+        assert store.capabilities.make_dispatcher is not None
+        yield store.capabilities.make_dispatcher()
+
+
+def count_jobs(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT count(*) FROM raincheck.procrastinate_jobs").fetchone()
+    assert row is not None
+    return row[0]
+
+
+async def run(dispatcher: Dispatcher, hands: ScriptedHands, takes: int) -> None:
+    """Have jobs brought until they were taken so often."""
+    running = asyncio.create_task(dispatcher.run(hands))
+    try:
+        await eventually(lambda: hands.takes >= takes, f"the job came {takes} times")
+        await asyncio.sleep(0.2)
+    finally:
+        dispatcher.stop()
+        await running
+
+
+async def test_a_job_that_there_is_no_room_for_goes_back(database_url: str, dispatcher: Dispatcher) -> None:
+    hands = ScriptedHands()
+    await run(dispatcher, hands, 1)
+    assert await asyncio.to_thread(count_jobs, database_url) == 1
+
+
+async def test_a_job_comes_again_if_there_was_no_room_when_it_came_and_is_a_moment_later(
+    database_url: str, dispatcher: Dispatcher
+) -> None:
+    hands = ScriptedHands()
+    hands.meanwhile = hands.make_room
+    await run(dispatcher, hands, 2)
+    assert await asyncio.to_thread(count_jobs, database_url) == 0
+
+
+async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody looks for what is due: it has a job, or none.
+    monkeypatch.setattr(dispatching, "RECOVER_EVERY", 3_600.0)
+    toolbox = Toolbox()
+
+    @toolbox.tool(retry=RetryPolicy(first=timedelta(0), jitter=0))
+    async def stumbles(task: TaskContext) -> int:
+        if task.attempt == 1:
+            raise ConnectionError
+        return task.attempt
+
+    async with open_store(database_url) as store, Engine(store, toolbox) as engine:
+        async with asyncio.timeout(20):
+            task = await engine.submit("stumbles")
+            assert await engine.result(task.id) == 2
+            asked = Engine(store, toolbox, works=False)
+            paused = await asked.submit("stumbles")
+            await asked.pause(paused.id)
+            await asked.resume(paused.id)
+            assert (await engine.wait(paused.id)).task.is_terminal

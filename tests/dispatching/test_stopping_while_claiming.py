@@ -1,0 +1,81 @@
+"""An attempt that is being claimed is neither lost nor in the way of others, whatever becomes of its job."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import psycopg
+import pytest
+
+from raincheck import open_store
+from raincheck.core.lifecycle import Phase
+from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.engine import Engine, Toolbox, dispatching
+from raincheck.errors import IllegalTransition
+from raincheck.testing.dispatching.site import eventually
+
+pytestmark = pytest.mark.anyio
+
+NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
+
+
+@pytest.fixture
+async def session(database_url: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[object, ...]]]:
+    """Somebody else's, who can hold things up."""
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        yield connection
+
+
+async def test_what_is_claimed_while_the_engine_stops_is_handed_back_and_runs_elsewhere(
+    database_url: str, session: psycopg.AsyncConnection[tuple[object, ...]]
+) -> None:
+    runs: list[int] = []
+    toolbox = Toolbox()
+
+    @toolbox.tool(retry=NEVER_TWICE)
+    async def work() -> None:
+        runs.append(1)
+
+    async with open_store(database_url) as store:
+        asking = Engine(store, toolbox, works=False)
+        engine = Engine(store, toolbox)
+        engine.start()
+        # The claim gets as far as the line of its namespace, and waits there.
+        await session.execute("LOCK TABLE raincheck.lines IN EXCLUSIVE MODE")
+        task = await asking.submit("work")
+        await eventually(lambda: _waits(database_url), "the claim waits")
+        stopping = asyncio.create_task(engine.stop())
+        await asyncio.sleep(0.1)  # so that its jobs have been let go of; the claim can't end before the lock does
+        await session.rollback()
+        await stopping
+        left = await asking.task(task.id)
+        assert left.attempt is None, "nobody waits for its lease"
+        assert not runs
+        async with Engine(store, toolbox) as another:
+            assert (await another.wait(task.id)).task.phase is Phase.COMPLETED
+    assert runs == [1]
+
+
+def _waits(url: str) -> bool:
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall() != [(0,)]
+
+
+async def test_jobs_that_came_for_nothing_leave_the_room_as_they_found_it(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatching, "UNSERVED_AFTER", 3_600.0)
+    toolbox = Toolbox()
+
+    @toolbox.tool(concurrency=1)
+    async def alone() -> None: ...
+
+    async with open_store(database_url) as store, Engine(store, toolbox) as engine:
+        asking = Engine(store, toolbox, works=False)
+        for _ in range(5):
+            # Their jobs are often fetched before they can be taken back.
+            for task in await asyncio.gather(*(asking.submit("alone") for _ in range(6))):
+                with suppress(IllegalTransition):
+                    await asking.cancel(task.id)
+            async with asyncio.timeout(15):
+                await engine.result((await asking.submit("alone")).id)

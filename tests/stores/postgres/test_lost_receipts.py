@@ -1,0 +1,106 @@
+"""A connection that breaks: what can't have been kept is done again, what may have been kept is told of."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import psycopg
+import pytest
+from postgres_serving import PostgresServer
+from psycopg import AsyncConnection, AsyncCursor
+
+from raincheck.core.commands import Complete
+from raincheck.core.payload import encode
+from raincheck.dispatchers.procrastinate import ProcrastinateJobs
+from raincheck.errors import StoreUnavailable
+from raincheck.opening import open_store
+from raincheck.stores.postgres import PostgresStore
+from raincheck.testing import FakeClock, Scene
+from raincheck.testing.scene import EVERYTHING
+
+pytestmark = pytest.mark.anyio
+
+
+class BreakingCursor(AsyncCursor[Any]):
+    """Breaks its connection once, before a statement that begins like this, or after it."""
+
+    async def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
+        execute = cast("Callable[..., Awaitable[Any]]", super().execute)
+        kind = type(self.connection)
+        assert issubclass(kind, BreakingConnection)
+        if not kind.breaks_at or not str(query).lstrip().startswith(kind.breaks_at):
+            return await execute(query, *arguments, **options)
+        kind.breaks_at = ""
+        if kind.is_after:
+            await execute(query, *arguments, **options)
+        self.connection.pgconn.finish()
+        raise psycopg.OperationalError("the connection is lost")
+
+
+class BreakingConnection(AsyncConnection[Any]):
+    breaks_at = ""
+    is_after = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.cursor_factory = BreakingCursor
+
+
+def breaking() -> type[BreakingConnection]:
+    return type("Breaking", (BreakingConnection,), {})
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "SELECT  unnest", "WITH admitted"])
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_what_breaks_before_it_is_committed_is_done_again_and_kept_once(
+    statement: str, is_after: bool, database_url: str, postgres_server: PostgresServer
+) -> None:
+    kind = breaking()
+    store = PostgresStore(database_url, jobs=ProcrastinateJobs("raincheck"), connection_class=kind)
+    await store.open()
+    kind.breaks_at, kind.is_after = statement, is_after
+    task = await Scene(store, FakeClock()).create()
+    assert kind.breaks_at == "", "it broke"
+    assert (await Scene(store, FakeClock()).load(task)) == task
+    await store.close()
+    database = database_url.rpartition("/")[2]
+    assert postgres_server.run("SELECT count(*) FROM raincheck.procrastinate_jobs", database=database) == [(1,)]
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_what_breaks_while_it_is_committed_is_told_of_and_not_done_again(
+    is_after: bool, database_url: str
+) -> None:
+    kind = breaking()
+    store = PostgresStore(database_url, jobs=ProcrastinateJobs("raincheck"), connection_class=kind)
+    await store.open()
+    kind.breaks_at, kind.is_after = "COMMIT", is_after
+    with pytest.raises(StoreUnavailable):
+        await Scene(store, FakeClock()).create()
+    await store.close()
+    async with open_store(database_url) as other:
+        assert sum((await other.count_live(EVERYTHING)).values()) == int(is_after)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_a_single_statement_that_breaks_is_told_of_too(is_after: bool, database_url: str) -> None:
+    kind = breaking()
+    store = PostgresStore(database_url, connection_class=kind)
+    await store.open()
+    scene = Scene(store, FakeClock())
+    task = await scene.begin()
+    kind.breaks_at, kind.is_after = "WITH changed", is_after
+    with pytest.raises(StoreUnavailable):
+        await scene.do(task, Complete(1, encode("done")))
+    assert (await scene.load(task)).is_terminal == is_after
+    await store.close()
+
+
+async def test_a_read_that_breaks_is_done_again(database_url: str) -> None:
+    kind = breaking()
+    store = PostgresStore(database_url, connection_class=kind)
+    await store.open()
+    task = await Scene(store, FakeClock()).create()
+    kind.breaks_at = "SELECT * FROM tasks"
+    assert await Scene(store, FakeClock()).load(task) == task
+    assert kind.breaks_at == "", "it broke"
+    await store.close()
