@@ -4,6 +4,9 @@
     ├── TaskError                  about one task; carries its id
     │   ├── TaskNotFound           unknown, expired, or somebody else's: the three look alike
     │   ├── IllegalTransition      the task's phase does not allow it; nothing changed
+    │   ├── WrongState             the process is in another state than the one that was decided on
+    │   ├── TransitionRefused      the workflow does not allow the transition now; nothing changed
+    │   ├── CancelRefused          the workflow does not allow the process to be cancelled now
     │   ├── LeaseLost              the attempt no longer holds the task: stop quietly, never try the write again
     │   ├── StaleChange            the task changed since it was read: read it again and decide anew
     │   ├── AlreadyRecorded        a step, question or id that exists already; nothing changed
@@ -66,6 +69,37 @@ class IllegalTransition(TaskError):
         super().__init__(task_id, f"task {task_id!r} is {phase!s}: it can't take {str(event)!r}; nothing changed")
         self.phase = phase
         self.event = event
+
+
+class WrongState(TaskError):
+    """The process is not in the state that the transition begins in. Nothing changed."""
+
+    def __init__(self, task_id: str, action: str, expected: str, state: str | None) -> None:
+        where = "is no process" if state is None else f"is in state {state!r}"
+        super().__init__(
+            task_id, f"task {task_id!r} {where}: {action!r} was decided in {expected!r}; nothing changed, look again"
+        )
+        self.action = action
+        self.state = state
+
+
+class TransitionRefused(TaskError):
+    """The workflow does not allow the transition now. Nothing changed."""
+
+    def __init__(self, task_id: str, action: str, state: str, why: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} is in state {state!r}: {action!r} is closed, since {why}")
+        self.action = action
+        self.state = state
+        self.why = why
+
+
+class CancelRefused(TaskError):
+    """The workflow does not let the process be cancelled now. Nothing changed. `reason` is a word for programs."""
+
+    def __init__(self, task_id: str, reason: str, why: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} can't be cancelled ({reason}): {why}")
+        self.reason = reason
+        self.why = why
 
 
 class LeaseLost(TaskError):

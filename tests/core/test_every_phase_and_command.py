@@ -23,12 +23,13 @@ from raincheck.core.commands import (
     Release,
     Resume,
     Signal,
+    Transition,
     Yield,
 )
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import TERMINAL, TRANSITIONS, Event, Phase
 from raincheck.core.payload import encode
-from raincheck.core.records import Task
+from raincheck.core.records import State, Task
 from raincheck.errors import IllegalTransition, LeaseLost
 
 LATE = 2_000
@@ -43,6 +44,9 @@ class Case:
     event: Event
     when_pausing: Event | None = None
 
+
+HERE = State("draft", at(0))
+LEAVE = Transition("submit", "draft", 0, "review", "alice")
 
 CASES = {
     "claim": Case(CLAIM, Event.CLAIM),
@@ -59,7 +63,9 @@ CASES = {
     "due": Case(Due(), Event.DUE),
     "signal": Case(Signal("worker-2", "child ended"), Event.SIGNAL),
     "answer": Case(Answer((question(),), {"publish?": encode("yes")}, "alice"), Event.ANSWER),
+    "transition": Case(LEAVE, Event.TRANSITION),
     "cancel": Case(Cancel("alice"), Event.CANCEL),
+    "cancel as the workflow says": Case(Cancel("alice", into=LEAVE), Event.CANCEL),
     "pause": Case(Pause("operator"), Event.PAUSE),
     "resume": Case(Resume("operator"), Event.RESUME),
 }
@@ -82,6 +88,7 @@ MAY_TOUCH: dict[Event, set[str]] = {
     Event.NOTE: {"progress", "status_message", "open_inputs", "failures"},
     Event.ANSWER: {"signals", "open_inputs", "due_at"},
     Event.SIGNAL: {"signals", "due_at"},
+    Event.TRANSITION: {"signals", "due_at", "state", "status_message", "failures"},
     Event.DUE: {"due_at"},
     Event.PARK: {"attempt", "due_at"},
     Event.RELEASE: {"attempt"},
@@ -92,7 +99,7 @@ MAY_TOUCH: dict[Event, set[str]] = {
     Event.RESUME: {"pausing", "due_at"},
     Event.COMPLETE: _ENDED | {"is_error"},
     Event.FAIL: _ENDED | {"failures"},
-    Event.CANCEL: _ENDED,
+    Event.CANCEL: _ENDED | {"state"},
     Event.EXPIRE: _ENDED,
 }
 """What an event may change on a record besides `phase`, `updated_at`, `version` and `entries`."""
@@ -115,7 +122,7 @@ def test_no_command_and_no_event_is_left_out() -> None:
 
 @pytest.mark.parametrize(("situation", "name"), EVERY_PAIR)
 def test_a_command_does_what_the_table_says(situation: str, name: str) -> None:
-    task, case = SITUATIONS[situation], CASES[name]
+    task, case = SITUATIONS[situation].evolve(state=HERE), CASES[name]
     event = (case.when_pausing if task.pausing else None) or case.event
     target = TRANSITIONS[task.phase].get(event)
     if (situation, name) in NOTHING_TO_DO:
@@ -140,7 +147,7 @@ def test_a_command_does_what_the_table_says(situation: str, name: str) -> None:
 
 @pytest.mark.parametrize(("situation", "name"), EVERY_PAIR)
 def test_a_command_touches_only_what_belongs_to_its_event(situation: str, name: str) -> None:
-    task, case = SITUATIONS[situation], CASES[name]
+    task, case = SITUATIONS[situation].evolve(state=HERE), CASES[name]
     untouched = copy.deepcopy(task)
     try:
         change = decide(task, case.command, at(LATE))

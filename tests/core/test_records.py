@@ -11,7 +11,7 @@ from raincheck.core.commands import Cancel, Claim, Complete
 from raincheck.core.lifecycle import TERMINAL, Phase, Status
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
-from raincheck.core.records import Attempt, Lease, Progress, Task, TaskId, Tool
+from raincheck.core.records import Attempt, Lease, Progress, State, Task, TaskId, Tool
 from raincheck.core.retention import Retention
 from raincheck.core.retry import RetryPolicy
 
@@ -43,6 +43,8 @@ OTHER: dict[str, Any] = {
     "is_error": True,
     "finished_at": at(7),
     "expires_at": at(8),
+    "state": State("other", at(9), 3),
+    "subject": "other",
 }
 
 

@@ -1,39 +1,5 @@
 """An engine on each store."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
+from bench_fixtures import bench, pytest_generate_tests
 
-import pytest
-from workbench import Bench
-
-from raincheck.opening import make_store
-from raincheck.stores.interface import Store
-from raincheck.stores.memory import MemoryStore
-from raincheck.stores.sqlite import SqliteStore
-from raincheck.testing import check_invariants
-
-STORES = ("memory", "sqlite", "postgres")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "bench" in metafunc.fixturenames:
-        # What is about tasks that are begun where they are created is not for a store whose attempts are carried.
-        only_here = metafunc.definition.get_closest_marker("begun_where_created")
-        metafunc.parametrize("bench", STORES[:2] if only_here else STORES, indirect=True)
-
-
-@pytest.fixture
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    store: Store
-    match request.param:
-        case "memory":
-            store = MemoryStore()
-        case "sqlite":
-            store = SqliteStore(tmp_path / "tasks.db", synchronous="NORMAL")
-        case _:
-            store = await asyncio.to_thread(make_store, request.getfixturevalue("database_url"))
-    await store.open()
-    yield Bench(store)
-    await check_invariants(store)
-    await store.close()
+__all__ = ["bench", "pytest_generate_tests"]

@@ -136,11 +136,31 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Transition:
+    """Take a process from one state to another. `fence` is given where the running attempt does it.
+
+    It was decided in the state `before`, the process's `number`-th, and holds only there.
+    """
+
+    action: str
+    before: str
+    number: int
+    to: str
+    actor: str
+    reason: str | None = None
+    variables: Payload | None = None
+    """What the process knows from then on."""
+    fence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Stop the task for good."""
 
     actor: str
     reason: str | None = None
+    into: Transition | None = None
+    """Where it leads, if the task is a process whose definition says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +179,4 @@ class Resume:
 
 
 AttemptCommand = Note | Park | Release | Yield | Complete | Fail
-Command = AttemptCommand | Claim | Interrupt | Expire | Due | Signal | Answer | Cancel | Pause | Resume
+Command = AttemptCommand | Claim | Interrupt | Expire | Due | Signal | Answer | Transition | Cancel | Pause | Resume

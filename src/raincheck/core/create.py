@@ -10,7 +10,7 @@ from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, Payload, check_size
-from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.core.records import HistoryEntry, State, Task, TaskId, Tool
 from raincheck.core.retention import DEFAULT_RETENTION, Retention
 from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
 from raincheck.core.text import check_moment, check_name, clip
@@ -39,6 +39,9 @@ class NewTask:
     retry: RetryPolicy = DEFAULT_RETRY
     retention: Retention = DEFAULT_RETENTION
     actor: str = "caller"
+    state: str | None = None
+    """The first state of a process."""
+    subject: str | None = None
 
 
 def digest_request(tool: str, arguments: Json) -> str:
@@ -78,6 +81,9 @@ def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
         deadline_at=new.deadline_at,
         retry=new.retry,
         retention=new.retention,
+        status_message=clip(new.state),
+        state=None if new.state is None else State(new.state, now),
+        subject=new.subject,
     )
     actor = clip(new.actor) or ""
     entry = HistoryEntry(seq=1, at=now, event=Event.CREATE, before=None, after=phase, attempt=0, actor=actor)
@@ -91,6 +97,9 @@ def _check(new: NewTask, now: datetime, limits: Limits) -> None:
     check_name(new.namespace, what="a namespace")
     check_name(new.tool.name, what="a tool's name")
     check_name(new.tool.version, what="a tool's version")
+    for name, what in ((new.state, "a state's name"), (new.subject, "the subject of a process")):
+        if name is not None:
+            check_name(name, what=what)
     if new.parent_id is not None:
         check_name(new.parent_id, what="a parent's id")
     if new.idempotency_key is not None:

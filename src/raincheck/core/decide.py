@@ -8,7 +8,7 @@ every store.
 from datetime import datetime
 from typing import assert_never
 
-from raincheck.core import attempts, steering
+from raincheck.core import attempts, process, steering
 from raincheck.core import commands as ask
 from raincheck.core.change import Change
 from raincheck.core.limits import Limits
@@ -23,6 +23,7 @@ def decide(task: Task, command: ask.Command, now: datetime, limits: Limits = DEF
     Raises:
         IllegalTransition: the task's phase does not allow it.
         LeaseLost: the command comes from an attempt that no longer holds the task.
+        WrongState: the process is not in the state that the command was decided in.
         TooLarge: something in the command lies beyond its bound.
     """
     match command:
@@ -40,6 +41,8 @@ def decide(task: Task, command: ask.Command, now: datetime, limits: Limits = DEF
             return steering.signal(task, command, now)
         case ask.Answer():
             return steering.answer(task, command, now, limits)
+        case ask.Transition():
+            return process.transition(task, command, now, limits)
         case ask.Cancel():
             return steering.cancel(task, command, now)
         case ask.Pause():

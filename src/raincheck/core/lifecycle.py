@@ -59,6 +59,8 @@ class Event(StrEnum):
     """Somebody answered an open question."""
     SIGNAL = "signal"
     """Something the task may wait for has happened: a child ended."""
+    TRANSITION = "transition"
+    """The process that the task is went from one of its workflow's states to another."""
     DUE = "due"
     """The moment a parked task waited for has come."""
     PARK = "park"
@@ -105,6 +107,7 @@ TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
                 Event.CLAIM: Phase.RUNNING,
                 Event.ANSWER: Phase.QUEUED,
                 Event.SIGNAL: Phase.QUEUED,
+                Event.TRANSITION: Phase.QUEUED,
                 Event.PAUSE: Phase.PAUSED,
             }
         ),
@@ -114,6 +117,7 @@ TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
                 Event.NOTE: Phase.RUNNING,
                 Event.ANSWER: Phase.RUNNING,
                 Event.SIGNAL: Phase.RUNNING,
+                Event.TRANSITION: Phase.RUNNING,
                 Event.PAUSE: Phase.RUNNING,
                 Event.RESUME: Phase.RUNNING,
                 Event.PARK: Phase.PARKED,
@@ -131,6 +135,7 @@ TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
                 Event.DUE: Phase.QUEUED,
                 Event.ANSWER: Phase.QUEUED,
                 Event.SIGNAL: Phase.QUEUED,
+                Event.TRANSITION: Phase.QUEUED,
                 Event.PAUSE: Phase.PAUSED,
             }
         ),
@@ -139,6 +144,7 @@ TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
             | {
                 Event.ANSWER: Phase.PAUSED,
                 Event.SIGNAL: Phase.PAUSED,
+                Event.TRANSITION: Phase.PAUSED,
                 Event.RESUME: Phase.PARKED,
             }
         ),

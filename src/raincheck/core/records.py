@@ -53,6 +53,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """Where a process is in its workflow. `number` counts its transitions, so no two stays have the same."""
+
+    name: str
+    since: datetime
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far the work is. It never goes backwards and is never NaN or infinite."""
 
@@ -117,6 +126,10 @@ class Task:
     """The result of a completed task reports a tool error."""
     finished_at: datetime | None = None
     expires_at: datetime | None = None
+    state: State | None = None
+    """Where the task is in its workflow, if it is a process."""
+    subject: str | None = None
+    """What a process is about, in its workflow's words: an order's number, a branch."""
 
     @property
     def is_terminal(self) -> bool:

@@ -9,6 +9,7 @@ from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.move import move, target
 from raincheck.core.payload import check_size
+from raincheck.core.process import cancelled_into
 from raincheck.core.records import Task
 from raincheck.core.text import clip
 
@@ -50,6 +51,9 @@ def answer(task: Task, command: ask.Answer, now: datetime, limits: Limits) -> Ch
 
 
 def cancel(task: Task, command: ask.Cancel, now: datetime) -> Change:
+    target(task, Event.CANCEL)
+    if command.into is not None:
+        return cancelled_into(task, command, now)
     message = command.reason or "cancelled"
     return move(task, Event.CANCEL, now, actor=command.actor, note=command.reason, status_message=clip(message))
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from raincheck.core.change import Creation
-from raincheck.core.commands import Cancel, Command, Pause, Resume
+from raincheck.core.commands import Command, Pause, Resume
 from raincheck.core.content import View
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import Json, decode, encode
@@ -17,6 +17,7 @@ from raincheck.engine.creation import Request, create_task
 from raincheck.engine.desk import Ended
 from raincheck.engine.following import Following
 from raincheck.engine.means import Means
+from raincheck.engine.processes import Processes
 from raincheck.engine.reply import result_of
 from raincheck.engine.settings import Settings
 from raincheck.engine.toolbox import Toolbox
@@ -41,6 +42,7 @@ class Calls:
         self._means = means
         self._settings = settings
         self._wakeups = Wakeups()
+        self.processes = Processes(means, namespace, toolbox)
 
     def submit(
         self,
@@ -86,11 +88,7 @@ class Calls:
         return await self._means.store.view(TaskId(task_id), self._scope(owner), now=self._means.clock.now())
 
     async def task(self, task_id: str, *, owner: Owner = ME) -> Task:
-        """The task alone: cheaper than a view of it.
-
-        Raises:
-            TaskNotFound: as everywhere.
-        """
+        """The task alone: cheaper than a view of it."""
         return await self._means.store.load(TaskId(task_id), self._scope(owner), now=self._means.clock.now())
 
     async def wait(
@@ -196,8 +194,9 @@ class Calls:
 
         Raises:
             IllegalTransition: it has ended already.
+            CancelRefused: it is a process, and its workflow does not allow it.
         """
-        return await self._apply(task_id, owner, Cancel(actor, reason))
+        return await self.processes.cancel(task_id, owner, actor, reason)
 
     async def pause(self, task_id: str, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None) -> Task:
         """Hold the task back. One that runs stops at its next checkpoint."""

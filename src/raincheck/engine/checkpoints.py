@@ -24,6 +24,22 @@ class Checkpoints:
         self._questions = {question.key: question for question in journal.inputs}
         self._unasked_steps = set(self._steps)
         self._unasked_questions = set(self._questions)
+        self._scope = ""
+
+    def enter(self, scope: str) -> None:
+        """Begin a part of the body whose checkpoints have names of their own: those of other parts are left alone.
+
+        A process is not gone through from its beginning by each attempt, as other bodies are.
+        """
+        if scope != self._scope:
+            self._scope = scope
+            self._uses.clear()
+        self._unasked_steps = {(name, number) for name, number in self._unasked_steps if name.startswith(scope)}
+        self._unasked_questions = {key for key in self._unasked_questions if key.startswith(scope)}
+
+    def scoped(self, name: str) -> str:
+        """The name of a checkpoint in the part that the body is in."""
+        return f"{self._scope}{name}"
 
     @property
     def steps(self) -> int:

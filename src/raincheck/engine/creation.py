@@ -67,5 +67,7 @@ def create_task(
         retry=tool.retry,
         retention=replace(tool.retention, ttl=ttl) if ttl else tool.retention,
         actor=request.actor,
+        state=None if tool.process is None else tool.process.initial,
+        subject=tool.subject_of(arguments),
     )
     return create(new, now, limits)

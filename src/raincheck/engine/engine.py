@@ -12,6 +12,7 @@ from raincheck.engine.durations import Durations
 from raincheck.engine.finding import refuse_while_loading
 from raincheck.engine.machinery import Machinery
 from raincheck.engine.means import Means
+from raincheck.engine.recalling import recall
 from raincheck.engine.settings import Settings
 from raincheck.engine.toolbox import Toolbox
 from raincheck.errors import ConfigurationError
@@ -53,6 +54,7 @@ class Engine(Calls):
         self._stopping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        await self.recall()
         self.start()
         return self
 
@@ -79,6 +81,10 @@ class Engine(Calls):
         )
         machinery.start()
         self._machinery = machinery
+
+    async def recall(self) -> None:
+        """Keep what the tools are made of that files define, and take in older ones that tasks wait for."""
+        await recall(self._means.store, self.namespace, self.toolbox)
 
     async def stop(self) -> None:
         """Stop in good order: what has not ended within its grace goes back to the queue, for another process."""

@@ -189,6 +189,19 @@ class Hold:
                     self.is_cut_off = isinstance(command, Release)
                 return self.task
 
+    async def reread(self) -> None:
+        """Read the task anew, with all that belongs to it."""
+        async with self._writing:
+            now = self.means.clock.now()
+            try:
+                self.journal = await self.means.store.journal(self.task.id, self._scope, now=now)
+            except TaskNotFound:
+                self.stop(Stop.LOST)
+            self.task = self.journal.task
+            if self.task.attempt is None or self.task.attempt.number != self.fence:
+                self.stop(Stop.LOST)
+        await self.check_going_on()
+
     async def look(self) -> None:
         """See what has become of the task, and let the body know what it waits for."""
         async with self._writing:

@@ -28,8 +28,8 @@ class LocalDesk:
     def __init__(
         self, hold: Hold, checkpoints: Checkpoints, reports: Reports, patience: Patience, offspring: Offspring
     ) -> None:
-        self._hold = hold
-        self._checkpoints = checkpoints
+        self.hold = hold
+        self.checkpoints = checkpoints
         self._reports = reports
         self.patience = patience
         self._offspring = offspring
@@ -42,38 +42,41 @@ class LocalDesk:
         return asyncio.Lock()
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
-        await self._hold.check_going_on()
+        await self.hold.check_going_on()
         # What an earlier attempt has said already is not said again.
-        if not self._checkpoints.is_replaying:
+        if not self.checkpoints.is_replaying:
             self._reports.take(done, total, message)
         # A body that does nothing but report still lets others run.
         await asyncio.sleep(0)
 
     async def begin_step(self, name: str, fingerprint: str) -> StepTurn:
         await self.patience.checkpoint()
-        occurrence = self._checkpoints.take(name)
-        step = self._checkpoints.find_step(name, occurrence, fingerprint)
+        name = self.checkpoints.scoped(name)
+        occurrence = self.checkpoints.take(name)
+        step = self.checkpoints.find_step(name, occurrence, fingerprint)
         if step is not None:
             return StepTurn(occurrence, is_recorded=True, result=decode(step.result))
         self.patience.begin_work(name, occurrence)
         return StepTurn(occurrence)
 
     async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
+        name = self.checkpoints.scoped(name)
         try:
             await self._record(name, turn.occurrence, fingerprint, result)
         finally:
             self.patience.end_work(name, turn.occurrence)
 
     def drop_step(self, name: str, occurrence: int) -> None:
-        self._loop.call_soon_threadsafe(self.patience.end_work, name, occurrence)
+        self._loop.call_soon_threadsafe(self.patience.end_work, self.checkpoints.scoped(name), occurrence)
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
         await self.patience.checkpoint()
-        check_may_ask(self._hold.journal.caller, kind, request)
-        key = f"{name}-{self._checkpoints.take(name)}"
-        if self._checkpoints.find_question(key, kind, request) is None:
-            asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self._hold.fence)
-            await self._hold.note(Note(self._hold.fence, asked=(asked,)))
+        check_may_ask(self.hold.journal.caller, kind, request)
+        name = self.checkpoints.scoped(name)
+        key = f"{name}-{self.checkpoints.take(name)}"
+        if self.checkpoints.find_question(key, kind, request) is None:
+            asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.hold.fence)
+            await self.hold.note(Note(self.hold.fence, asked=(asked,)))
         answer = await self.patience.wait_for(lambda: self._answer_to(key))
         return None if answer is None else read_answer(decode(answer))
 
@@ -84,9 +87,9 @@ class LocalDesk:
                 f"a task can sleep from 0 to {LONGEST_SLEEP.total_seconds():.0f} seconds, not {seconds!r}"
             )
         # By what it is asked for with, so that branches that sleep side by side find each their own.
-        name, mark = f"sleep {seconds:g}", fingerprint("sleep", seconds)
-        occurrence = self._checkpoints.take(name)
-        step = self._checkpoints.find_step(name, occurrence, mark)
+        name, mark = self.checkpoints.scoped(f"sleep {seconds:g}"), fingerprint("sleep", seconds)
+        occurrence = self.checkpoints.take(name)
+        step = self.checkpoints.find_step(name, occurrence, mark)
         if step is None:
             until = self._now() + timedelta(seconds=seconds)
             await self._record(name, occurrence, mark, until.isoformat())
@@ -96,29 +99,29 @@ class LocalDesk:
 
     async def set_variables(self, variables: Mapping[str, Json]) -> None:
         await self.patience.checkpoint()
-        await self._hold.note(Note(self._hold.fence, variables=encode(variables, what="variables")))
+        await self.hold.note(Note(self.hold.fence, variables=encode(variables, what="variables")))
 
     async def keep_artifact(self, name: str, content: Json) -> None:
         await self.patience.checkpoint()
-        most = self._hold.means.limits.artifacts
+        most = self.hold.means.limits.artifacts
         async with self._counting:
             if name not in self._artifacts and len(self._artifacts) >= most:
-                raise TooLarge(f"task {self._hold.task.id!r}", len(self._artifacts) + 1, most, "artifacts")
+                raise TooLarge(f"task {self.hold.task.id!r}", len(self._artifacts) + 1, most, "artifacts")
             artifact = Artifact(name, encode(content, what=f"artifact {name!r}"), self._now())
-            await self._hold.note(Note(self._hold.fence, artifacts=(artifact,)))
+            await self.hold.note(Note(self.hold.fence, artifacts=(artifact,)))
             self._artifacts.add(name)
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
         await self.patience.checkpoint()
         mark = fingerprint("spawn", tool, arguments)
         # Likewise.
-        name = f"spawn {tool} {mark[-8:]}"
-        occurrence = self._checkpoints.take(name)
-        step = self._checkpoints.find_step(name, occurrence, mark)
+        name = self.checkpoints.scoped(f"spawn {tool} {mark[-8:]}")
+        occurrence = self.checkpoints.take(name)
+        step = self.checkpoints.find_step(name, occurrence, mark)
         if step is not None:
             return str(decode(step.result))
         async with self._counting:
-            child = await self._offspring.child(tool, arguments, self._checkpoints.count("spawn"))
+            child = await self._offspring.child(tool, arguments, self.checkpoints.count("spawn"))
             await self._keep_step(name, occurrence, mark, child.task.id, spawned=(child,))
         return child.task.id
 
@@ -126,7 +129,7 @@ class LocalDesk:
         await self.patience.checkpoint()
         while True:
             # Taken before the look at the child, so that its end in between is not waited for in vain.
-            seen = self._hold.journal.task.signals
+            seen = self.hold.journal.task.signals
             ended = await self._offspring.outcome(child_id)
             if ended is not None:
                 return ended
@@ -143,19 +146,19 @@ class LocalDesk:
     async def _keep_step(
         self, name: str, occurrence: int, mark: str, result: Json, spawned: tuple[Creation, ...] = ()
     ) -> None:
-        most = self._hold.means.limits.steps
-        if self._checkpoints.steps >= most:
-            raise TooLarge(f"task {self._hold.task.id!r}", self._checkpoints.steps + 1, most, "steps")
+        most = self.hold.means.limits.steps
+        if self.checkpoints.steps >= most:
+            raise TooLarge(f"task {self.hold.task.id!r}", self.checkpoints.steps + 1, most, "steps")
         payload = encode(result, what=f"the result of step {name!r}")
-        step = Step(name, occurrence, mark, payload, self._hold.fence, self._now())
-        await self._hold.note(Note(self._hold.fence, steps=(step,), spawned=spawned, quota=self._offspring.quota))
-        self._checkpoints.add_step(step)
+        step = Step(name, occurrence, mark, payload, self.hold.fence, self._now())
+        await self.hold.note(Note(self.hold.fence, steps=(step,), spawned=spawned, quota=self._offspring.quota))
+        self.checkpoints.add_step(step)
 
     def _answer_to(self, key: str) -> Payload | None:
-        return next((one.answer for one in self._hold.journal.inputs if one.key == key), None)
+        return next((one.answer for one in self.hold.journal.inputs if one.key == key), None)
 
     def _has_heard(self, seen: int) -> bool | None:
-        return True if self._hold.journal.task.signals != seen else None
+        return True if self.hold.journal.task.signals != seen else None
 
     def _now(self) -> datetime:
-        return self._hold.means.clock.now()
+        return self.hold.means.clock.now()

@@ -32,6 +32,8 @@ class Toolbox:
         self._by_name: dict[str, TaskTool] = {}
         self._by_version: dict[Tool, TaskTool] = {}
         self._pools: tuple[Pool, ...] | None = None
+        self.rebuild: Callable[[bytes], TaskTool] | None = None
+        """Makes a tool of its definition, for tasks that began under one that is not here any more."""
 
     def __iter__(self) -> Iterator[TaskTool]:
         return iter(dict.fromkeys(self._by_version.values()))
@@ -88,6 +90,11 @@ class Toolbox:
             yield Pool(shared, None)
         yield from (Pool(one.runs, one.concurrency) for one in self if one.concurrency is not None)
 
+    def keep_older(self, tool: TaskTool) -> None:
+        """Take in a tool for what waits for it, and not for new tasks."""
+        self._by_version |= dict.fromkeys(tool.runs, tool)
+        self._pools = None
+
     def only(self, names: Collection[str] | None) -> "Toolbox":
         """These of the tools, also as they change later; all of them for None.
 
@@ -128,6 +135,10 @@ class _Some(Toolbox):
         # The same, so that what is taken in later is here too.
         self._by_name, self._by_version = whole._by_name, whole._by_version
         self._made_of: tuple[Pool, ...] | None = None
+        self.rebuild = whole.rebuild
+
+    def keep_older(self, tool: TaskTool) -> None:
+        self._whole.keep_older(tool)
 
     def __iter__(self) -> Iterator[TaskTool]:
         return (tool for tool in super().__iter__() if tool.name in self._names)

@@ -12,6 +12,7 @@ from raincheck.core.records import Tool
 from raincheck.core.retention import DEFAULT_RETENTION, Retention
 from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
 from raincheck.engine import tool_checks as checks
+from raincheck.engine.workflow import Process
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.stores.requests import PAGE_LIMIT
 
@@ -21,6 +22,10 @@ T = TypeVar("T")
 def same(value: T) -> T:
     """The value itself."""
     return value
+
+
+def nothing(_: object) -> None:
+    """Nothing, whatever is asked."""
 
 
 class Place(StrEnum):
@@ -81,6 +86,12 @@ class TaskTool:
     """How many of it may run at once in one process."""
     accepts: Callable[[Mapping[str, Json]], object] = same
     """Raises InvalidValue where a new task can't have these arguments, beyond that the body takes such names."""
+    process: Process | None = None
+    """The workflow whose processes its tasks are, if it has states."""
+    definition: bytes | None = None
+    """What it is made of, where a file defines it: kept with its tasks, which go on under it when the file changes."""
+    subject_of: Callable[[Mapping[str, Json]], str | None] = nothing
+    """What a task with these arguments is about: tasks can be listed by it."""
     value_of: Callable[[Json], Json] = same
     """What of its result other tasks get: the whole, unless it is kept in the words of a protocol."""
 

@@ -87,7 +87,7 @@ class G1Methods:
                 raise invalid_params(f"task {task_id!r} can't be cancelled: it is {ended} already") from error
             audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)
             poll_ms = self._running.pace.interval_ms(task)
-            return cast("dict[str, Any]", g1.task_fields(task, poll_ms=poll_ms, now=self._running.options.clock.now()))
+            return cast("dict[str, Any]", g1.shown(task, poll_ms=poll_ms, now=self._running.options.clock.now()))
 
     async def _wait(self, ctx: AnyContext, task: Task) -> View:
         async with self._asking.beside(ctx, task, is_seen=True):

@@ -8,7 +8,7 @@ from mcp.server.context import HandlerResult
 from mcp_types import RequestParams
 
 from raincheck.core.payload import Json
-from raincheck.errors import IllegalTransition
+from raincheck.errors import CancelRefused, IllegalTransition
 from raincheck.server import audit
 from raincheck.server.refusals import Refusing, invalid_params
 from raincheck.server.requests import routed_task
@@ -52,7 +52,11 @@ class G2Methods:
         owner = await self._running.owner_of(ctx)
         with Refusing(ctx, owner):
             task_id = routed_task(ctx)
-            with suppress(IllegalTransition):
+            try:
                 task = await self._running.engine.cancel(task_id, owner=owner)
                 audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)
+            except IllegalTransition:
+                pass
+            except CancelRefused as refused:
+                return cast("dict[str, Any]", g2.not_cancelled(refused))
         return cast("dict[str, Any]", g2.ack())

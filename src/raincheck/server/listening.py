@@ -34,6 +34,7 @@ from raincheck.server.sdk import AnyContext
 from raincheck.server.shielding import see_through
 from raincheck.server.showing import Showing
 from raincheck.wire import g2
+from raincheck.wire.states import state_meta
 
 logger = logging.getLogger(__name__)
 
@@ -110,11 +111,13 @@ class Listening:
             async with aclosing(self._running.engine.follow_all(stream.task_ids, owner=stream.owner)) as views:
                 async for view in views:
                     shown = cast("dict[str, Any]", g2.detailed(view, poll_ms=self._running.pace.interval_ms(view.task)))
-                    news = fingerprint("news", {name: value for name, value in shown.items() if name not in UNSEEN})
+                    seen = {name: value for name, value in shown.items() if name not in UNSEEN}
+                    # A process may come back to a state, which is news.
+                    news = fingerprint("news", seen, None if view.task.state is None else view.task.state.number)
                     if news != said.get(view.task.id):
                         said[view.task.id] = news
                         await self._showing.note(view)
-                        await stream.send({**shown, "_meta": stream.meta})
+                        await stream.send({**shown, "_meta": {**state_meta(view.task), **stream.meta}})
                     if view.task.is_terminal:
                         del said[view.task.id]
         except StoreUnavailable:

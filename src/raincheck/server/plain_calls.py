@@ -13,7 +13,7 @@ from raincheck.core.content import InputKind, InputRequest, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.records import Task
-from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, RaincheckError, TaskNotFound
+from raincheck.errors import CancelRefused, IllegalTransition, InvalidValue, ProtocolError, RaincheckError, TaskNotFound
 from raincheck.server import audit
 from raincheck.server.places import RESULTS, Places
 from raincheck.server.plain_answers import TEXT, answer_to
@@ -127,6 +127,9 @@ class PlainCalls:
             task = await self._running.engine.cancel(task_id, owner=owner)
         except IllegalTransition:
             return self._telling.too_late(await self._running.engine.task(task_id, owner=owner))
+        except CancelRefused as refused:
+            task = await self._running.engine.task(task_id, owner=owner)
+            return self._telling.too_late(task) if task.is_terminal else self._telling.goes_on(task, refused)
         audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)
         return self._telling.cancelled(task)
 

@@ -113,7 +113,7 @@ class Pushing:
         while call is not None and not is_answered(call):  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(UNTIL_ANSWERED)
         clock, pace = self._running.options.clock, self._running.pace
-        status, done = g1.status_of(push.task), -1.0
+        told, done = (g1.status_of(push.task), push.task.state), -1.0
         try:
             async with aclosing(self._watching.follow(push.task)) as views:
                 async for view in views:
@@ -121,8 +121,8 @@ class Pushing:
                     if progress is not None and progress["progress"] > done and not view.task.is_terminal:
                         done = progress["progress"]
                         await push.send("notifications/progress", progress)
-                    if g1.status_of(view.task) != status:
-                        status = g1.status_of(view.task)
+                    if (g1.status_of(view.task), view.task.state) != told:
+                        told = g1.status_of(view.task), view.task.state
                         shown = g1.detailed(view, poll_ms=pace.interval_ms(view.task), now=clock.now())
                         await push.send("notifications/tasks/status", shown)
         except RaincheckError as error:

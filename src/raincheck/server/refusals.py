@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from raincheck.core.content import View
 from raincheck.core.owner import Owner
 from raincheck.errors import (
+    CancelRefused,
     IdempotencyConflict,
     IllegalTransition,
     InvalidValue,
@@ -23,6 +24,7 @@ from raincheck.errors import (
 from raincheck.server import audit
 from raincheck.server.sdk import AnyContext
 from raincheck.wire import codes, g2
+from raincheck.wire.states import refusal
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,8 @@ def as_protocol_error(error: RaincheckError) -> MCPError:
     if isinstance(error, QuotaExceeded):
         after = None if error.retry_after is None else error.retry_after.total_seconds()
         return over_limit(str(error), error.which, error.limit, after)
+    if isinstance(error, CancelRefused):
+        return MCPError(codes.INVALID_PARAMS, str(error), refusal(error))
     if isinstance(error, CALLERS_FAULT):
         return invalid_params(str(error))
     # The store, or how the program is put together: its operator's business.

@@ -34,7 +34,7 @@ async def apply(
         task = await store.load(task_id, scope, now=now)
         return task, decide(task, command, now, limits)
 
-    return await _keep(store, read_and_decide)
+    return await keep(store, read_and_decide)
 
 
 async def answer(
@@ -57,7 +57,7 @@ async def answer(
         view = await store.view(task_id, scope, now=now)
         return view.task, decide(view.task, Answer(view.inputs, answers, actor), now, limits)
 
-    return await _keep(store, read_and_decide)
+    return await keep(store, read_and_decide)
 
 
 async def sweep(store: Store, *, now: datetime, limit: int = 100) -> tuple[Task, ...]:
@@ -79,7 +79,8 @@ async def sweep(store: Store, *, now: datetime, limit: int = 100) -> tuple[Task,
     return tuple(swept)
 
 
-async def _keep(store: Store, read_and_decide: Callable[[], Awaitable[tuple[Task, Change | None]]]) -> Task:
+async def keep(store: Store, read_and_decide: Callable[[], Awaitable[tuple[Task, Change | None]]]) -> Task:
+    """Keep what is decided on the task as it was read, and the same again if somebody was quicker."""
     # Each further round means that somebody else's change of this very task was kept, so it ends.
     while True:
         task, change = await read_and_decide()

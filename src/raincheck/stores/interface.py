@@ -31,7 +31,7 @@ from raincheck.clock import Clock
 from raincheck.core.change import Change, Creation
 from raincheck.core.durations import Sketch
 from raincheck.core.limits import Quota
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import Task, TaskId, Tool
 from raincheck.stores.dispatch import Dispatcher
 from raincheck.stores.feed import Feed
 from raincheck.stores.reads import Reads
@@ -181,6 +181,14 @@ class Store(Reads, Protocol):
         - One that exists is only read: nobody waits for a writer.
         - It is committed when it returns. It is in no error, log or history, and no feed hears of it.
         - A name that can't be kept is `InvalidValue`.
+        """
+        ...
+
+    async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> Mapping[Tool, bytes]:
+        """Keep what tools are made of, and return what the tools of all live tasks of the namespace are made of.
+
+        - Those that were never kept are left out. One that was keeps its first definition.
+        - Whoever starts asks with what they have: of tasks that began under other definitions, they get those.
         """
         ...
 

@@ -66,6 +66,13 @@ class Reads(Protocol):
         """
         ...
 
+    async def count_states(self, scope: Scope, *, now: datetime) -> Mapping[tuple[str, str], int]:
+        """How many processes are in each state, by workflow and state, whether or not they have ended.
+
+        An owner who can't be told from others gets no counts. Raises InvalidValue for a scope without a namespace.
+        """
+        ...
+
     async def count_live(self, scope: Scope) -> Mapping[Phase, int]:
         """How many tasks are in each live phase. Phases without tasks are left out.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Claim, Command, Due
@@ -26,6 +26,10 @@ SECRET_SIZE = 32
 
 ANY_TIME = datetime.min.replace(tzinfo=UTC)
 """Says of something that it may be done now, whatever the time is: clocks are set back now and then."""
+
+ListKind: TypeAlias = Literal[
+    "list_of_parent", "list_of_state", "list_of_subject", "list_of_owner", "list_of_namespace", "list_all"
+]
 
 DUE_LIMIT = 1_000
 """How many parked tasks a claim lets through to the queue at most, so that no claim takes long."""
@@ -99,6 +103,29 @@ class TaskQuery:
     parent_id: TaskId | None = None
     tool: str | None = None
     phases: frozenset[Phase] | None = None
+    state: str | None = None
+    """Of the processes of one workflow: goes with `tool`."""
+    subject: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.tool is None:
+            raise InvalidValue(f"state {self.state!r} is a state of which workflow? Name it as the tool")
+        by_process = self.state is not None or self.subject is not None
+        if by_process and (self.scope.namespace is None or self.parent_id is not None):
+            raise InvalidValue("processes are listed by state or subject within one namespace, whoever their parent is")
+
+    @property
+    def kind(self) -> ListKind:
+        """By what the tasks are found; the rest narrows."""
+        if self.parent_id is not None:
+            return "list_of_parent"
+        if self.state is not None:
+            return "list_of_state"
+        if self.subject is not None:
+            return "list_of_subject"
+        if self.scope.namespace is None:
+            return "list_all"
+        return "list_of_namespace" if self.scope.owner is None else "list_of_owner"
 
     def matches(self, task: Task, now: datetime) -> bool:
         return (
@@ -107,6 +134,8 @@ class TaskQuery:
             and self.parent_id in (None, task.parent_id)
             and self.tool in (None, task.tool.name)
             and (self.phases is None or task.phase in self.phases)
+            and self.state in (None, None if task.state is None else task.state.name)
+            and self.subject in (None, task.subject)
         )
 
 
@@ -174,6 +203,28 @@ def check_secret_name(name: str) -> None:
         InvalidValue: it can't be kept exactly as it is.
     """
     check_name(name, what="a secret's name")
+
+
+def check_states_scope(scope: Scope) -> None:
+    """Refuse to count states over all namespaces: a workflow of one is none of another.
+
+    Raises:
+        InvalidValue: there is no namespace.
+    """
+    if scope.namespace is None:
+        raise InvalidValue("processes are counted within one namespace: name it")
+
+
+def check_definitions(namespace: str, definitions: Mapping[Tool, bytes]) -> None:
+    """Refuse definitions that can't be kept.
+
+    Raises:
+        InvalidValue: the namespace, or the name or version of a tool, can't be kept exactly as it is.
+    """
+    check_name(namespace, what="a namespace")
+    for tool in definitions:
+        check_name(tool.name, what="a tool's name")
+        check_name(tool.version, what="a tool's version")
 
 
 def check_news(namespace: str, news: Mapping[str, Sketch]) -> None:

@@ -11,7 +11,7 @@ from raincheck.core.content import Artifact, InputKind, InputRequest, Step
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner
-from raincheck.core.records import Attempt, HistoryEntry, Lease, Progress, Task, TaskId, Tool
+from raincheck.core.records import Attempt, HistoryEntry, Lease, Progress, State, Task, TaskId, Tool
 from raincheck.core.retention import Retention
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import InvalidValue
@@ -42,7 +42,7 @@ def _moment(micros: int | None) -> datetime | None:
 # Enum members and booleans are bound as what they are underneath: the driver has a slow path for subclasses.
 def row_of_task(task: Task) -> dict[str, Value]:
     """The columns that a change may set, by name."""
-    attempt, progress = task.attempt, task.progress
+    attempt, progress, state = task.attempt, task.progress, task.state
     return {
         "id": task.id,
         "updated_at": to_micros(task.updated_at),
@@ -64,6 +64,9 @@ def row_of_task(task: Task) -> dict[str, Value]:
         "is_error": int(task.is_error),
         "finished_at": _micros(task.finished_at),
         "expires_at": _micros(task.expires_at),
+        "state": None if state is None else state.name,
+        "state_since": None if state is None else to_micros(state.since),
+        "state_number": None if state is None else state.number,
     }
 
 
@@ -85,6 +88,7 @@ def row_of_creation(creation: Creation) -> dict[str, Value]:
         "retry": _retry_text(task.retry),
         "keep": task.retention.keep // _MICROSECOND,
         "ttl": None if ttl is None else ttl // _MICROSECOND,
+        "subject": task.subject,
     }
 
 
@@ -94,7 +98,7 @@ def task_of(row: Row) -> Task:
         _, task_id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, _, priority,
         deadline_at, retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at,
         lease_holder, lease_expires_at, pausing, signals, open_inputs, entries, progress_done, progress_total,
-        status_message, is_error, finished_at, expires_at, _,
+        status_message, is_error, finished_at, expires_at, _, state, state_since, state_number, subject,
     ) = row  # fmt: skip
     attempt = None
     if lease_holder is not None:
@@ -128,6 +132,8 @@ def task_of(row: Row) -> Task:
         bool(is_error),
         _moment(finished_at),
         _moment(expires_at),
+        None if state is None else State(state, to_moment(state_since), state_number),
+        subject,
     )
 
 

@@ -17,6 +17,7 @@ from raincheck.wire.codes import CANCELLED
 from raincheck.wire.failures import error_of
 from raincheck.wire.questions import Request, request_of
 from raincheck.wire.results import RELATED_TASK
+from raincheck.wire.states import state_meta
 from raincheck.wire.words import as_object, milliseconds, moment, positive
 
 VERSION = "2025-11-25"
@@ -55,15 +56,23 @@ def _ttl(task: Task, now: datetime) -> int | None:
 
 def create_result(task: Task, *, poll_ms: int, now: datetime, meanwhile: str) -> shapes.CreateTaskResult:
     """The answer to a call that asked for a task. It has the task in it, so it does not say which one it belongs to."""
-    return {"task": task_fields(task, poll_ms=poll_ms, now=now), "_meta": {IMMEDIATE: meanwhile}}
+    return {"task": task_fields(task, poll_ms=poll_ms, now=now), "_meta": {IMMEDIATE: meanwhile, **state_meta(task)}}
 
 
 def detailed(view: View, *, poll_ms: int, now: datetime) -> shapes.GetTaskResult:
     """The answer to `tasks/get`, and what is pushed."""
-    fields = task_fields(view.task, poll_ms=poll_ms, now=now)
-    if view.task.status is Status.FAILED:
-        return {"statusMessage": error_of(view)["message"], **fields}
-    return {**fields}
+    fields = shown(view.task, poll_ms=poll_ms, now=now)
+    if view.task.status is Status.FAILED and "statusMessage" not in fields:
+        fields["statusMessage"] = error_of(view)["message"]
+    return fields
+
+
+def shown(task: Task, *, poll_ms: int, now: datetime) -> shapes.GetTaskResult:
+    """A task as an answer of its own."""
+    result: shapes.GetTaskResult = {**task_fields(task, poll_ms=poll_ms, now=now)}
+    if task.state is not None:
+        result["_meta"] = state_meta(task)
+    return result
 
 
 def page(tasks: Iterable[shapes.Task], cursor: str | None) -> shapes.ListTasksResult:

@@ -11,11 +11,13 @@ from raincheck.core.content import View
 from raincheck.core.lifecycle import Status
 from raincheck.core.payload import Json
 from raincheck.core.records import Progress, Task
+from raincheck.errors import CancelRefused
 from raincheck.wire import g2_shapes as shapes
 from raincheck.wire.codes import MISSING_CAPABILITY
 from raincheck.wire.failures import error_of
 from raincheck.wire.questions import request_of
 from raincheck.wire.results import tool_result
+from raincheck.wire.states import REFUSED, refusal, state_meta
 from raincheck.wire.words import milliseconds, moment, outcome_of, positive
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -41,7 +43,10 @@ def task_fields(task: Task, *, poll_ms: int) -> shapes.Task:
 
 def create_result(task: Task, *, poll_ms: int) -> shapes.CreateTaskResult:
     """The answer to a call that became a task."""
-    return {**task_fields(task, poll_ms=poll_ms), "resultType": "task"}
+    result: shapes.CreateTaskResult = {**task_fields(task, poll_ms=poll_ms), "resultType": "task"}
+    if task.state is not None:
+        result["_meta"] = state_meta(task)
+    return result
 
 
 def detailed(view: View, *, poll_ms: int) -> shapes.DetailedTask:
@@ -76,9 +81,12 @@ def input_requests(view: View) -> shapes.InputRequests:
 def get_result(view: View, *, poll_ms: int) -> shapes.GetTaskResult:
     """The answer to `tasks/get`."""
     result = {**detailed(view, poll_ms=poll_ms), "resultType": "complete"}
+    meta = state_meta(view.task)
     if view.task.progress is not None:
         # The extension has no numbers for it, only words. Callers that know where to look can draw a bar.
-        result["_meta"] = {PROGRESS: _numbers(view.task.progress)}
+        meta[PROGRESS] = _numbers(view.task.progress)
+    if meta:
+        result["_meta"] = meta
     # Each of the five kinds of the one is a kind of the other with this field, which no type checker sees.
     return cast("shapes.GetTaskResult", result)
 
@@ -90,6 +98,11 @@ def _numbers(progress: Progress) -> Mapping[str, Json]:
 def ack() -> shapes.UpdateTaskResult:
     """The answer to `tasks/update` and `tasks/cancel`, whatever comes of them."""
     return {"resultType": "complete"}
+
+
+def not_cancelled(error: CancelRefused) -> shapes.CancelTaskResult:
+    """Its own way of saying no: a cancel is always acknowledged, and the task may end otherwise all the same."""
+    return {"resultType": "complete", "_meta": {REFUSED: refusal(error)}}
 
 
 def missing_capability() -> tuple[int, str, dict[str, Json]]:

@@ -13,6 +13,7 @@ from raincheck.core.content import InputRequest, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
+from raincheck.errors import CancelRefused
 from raincheck.wire.plain_tools import PlainTools
 from raincheck.wire.spoken import LONGEST_TEXT, ago, clipped, described, in_words, squeezed
 from raincheck.wire.spoken_questions import speak
@@ -89,6 +90,12 @@ class Telling:
     def too_late(self, task: Task) -> dict[str, Any]:
         """The task had ended before it could be stopped."""
         return self._ended(task, "Too late: ")
+
+    def goes_on(self, task: Task, refused: CancelRefused) -> dict[str, Any]:
+        """The workflow does not let the task be stopped now."""
+        following = _next(self.tools.wait, {"task_id": task.id})
+        text = f"{task.tool.name} can't be cancelled ({refused.reason}): {refused.why}. It goes on."
+        return self._answer(text, task, next=following)
 
     def latest(self, tasks: Sequence[Task], now: datetime, tool: str | None) -> dict[str, Any]:
         """An owner's latest tasks, for one who has lost an id."""

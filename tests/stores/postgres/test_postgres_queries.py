@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import psycopg
 import pytest
@@ -16,6 +16,7 @@ from raincheck import Engine, TaskContext, Toolbox, open_store
 from raincheck.opening import make_store
 from raincheck.stores.postgres import queries
 from raincheck.stores.postgres.queries import QUERIES
+from raincheck.stores.requests import ListKind
 
 PACKAGE = Path(queries.__file__).parent
 
@@ -38,8 +39,8 @@ INSERT INTO artifacts (task_pk, name, content, kept_at) SELECT pk, 'a', 'x', 1 F
 ANALYZE
 """
 LISTS = {"tools", "versions", "ids", "phases", "only", "news"}
-TEXTS = {"id", "namespace", "owner", "tool", "key", "name", "parent_id", "channel", "phase"}
-SMALL = {"lines", "secrets", "durations"}
+TEXTS = {"id", "namespace", "owner", "tool", "key", "name", "parent_id", "channel", "phase", "state", "subject"}
+SMALL = {"lines", "secrets", "durations", "definitions"}
 """Tables of a few rows, which may be read whole."""
 
 
@@ -148,4 +149,6 @@ def test_every_query_has_a_name_a_sentence_and_a_statement() -> None:
 
 def test_every_query_is_used() -> None:
     code = "".join(file.read_text() for file in PACKAGE.glob("*.py"))
-    assert {name for name in QUERIES if f'"{name}"' not in code} == set()
+    assert {name for name in QUERIES if f'"{name}"' not in code} == set(get_args(ListKind)), (
+        "those are named by queries"
+    )

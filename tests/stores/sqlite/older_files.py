@@ -1,8 +1,10 @@
 """Files as earlier versions of raincheck left them."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from raincheck.core.change import Creation
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.rows import row_of_creation, row_of_entry
 from raincheck.stores.sqlite.connect import connect, prepare_file
@@ -21,11 +23,17 @@ def write_older_file(path: Path, version: int) -> None:
     with closing(connect(str(path), 5)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (version,)
         for creation in (scene.creation(), scene.creation(), scene.creation()):
-            row = row_of_creation(creation)
-            insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own
-            pk = connection.execute(insert, [*row.values()]).lastrowid
-            assert pk is not None
-            connection.execute(QUERIES["insert_entry"], row_of_entry(pk, creation.entry))
-            connection.execute(QUERIES["put_payload"], (pk, "arguments", creation.arguments))
+            write_task(connection, creation)
         if version >= SECRETS_SINCE:
             connection.execute(QUERIES["insert_secret"], ("kept", b"k" * 32))
+
+
+def write_task(connection: sqlite3.Connection, creation: Creation) -> None:
+    """A new task, with what of it this file has a place for."""
+    columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(tasks)")}
+    row = {name: value for name, value in row_of_creation(creation).items() if name in columns}
+    insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own
+    pk = connection.execute(insert, [*row.values()]).lastrowid
+    assert pk is not None
+    connection.execute(QUERIES["insert_entry"], row_of_entry(pk, creation.entry))
+    connection.execute(QUERIES["put_payload"], (pk, "arguments", creation.arguments))

@@ -8,16 +8,15 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from older_files import write_task
 
 from raincheck.core.owner import Owner
 from raincheck.core.records import TaskId
 from raincheck.errors import SchemaMismatch
 from raincheck.stores.memory import MemoryStore
-from raincheck.stores.rows import row_of_creation, row_of_entry
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connect import connect, prepare_file
 from raincheck.stores.sqlite.migrate import Migration, shipped_migrations, split_statements
-from raincheck.stores.sqlite.queries import QUERIES
 from raincheck.testing import FakeClock, Scene, check_invariants
 from raincheck.testing.scene import ALICE, BOB
 
@@ -68,12 +67,7 @@ async def test_tasks_that_were_queued_before_there_were_turns_take_turns(tmp_pat
         prepare_file(path, connect, 5, shipped_migrations()[:1])
         connection = opened(path)
         for creation in (*creations, low, parked):
-            row = row_of_creation(creation)
-            insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own
-            pk = connection.execute(insert, [*row.values()]).lastrowid
-            assert pk is not None
-            connection.execute(QUERIES["insert_entry"], row_of_entry(pk, creation.entry))
-            connection.execute(QUERIES["put_payload"], (pk, "arguments", creation.arguments))
+            write_task(connection, creation)
         connection.close()
 
     await asyncio.to_thread(write_version_1)

@@ -4,6 +4,7 @@ Each method runs without giving up the event loop, and records are frozen, so no
 what is handed out can't be changed behind the store's back.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -27,9 +28,11 @@ from raincheck.stores.requests import (
     Page,
     Position,
     TaskQuery,
+    check_definitions,
     check_named_once,
     check_news,
     check_secret_name,
+    check_states_scope,
     new_secret,
     next_moment,
     overdue_of,
@@ -46,6 +49,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._documents = IndexedDocuments()
         self._secrets: dict[str, bytes] = {}
+        self._definitions: dict[tuple[str, Tool], bytes] = {}
         self._feeds = Feeds()
         self._is_open = False
 
@@ -126,6 +130,15 @@ class MemoryStore:
     ) -> Page:
         return page_of(self._opened().tasks(), query, now=now, after=after, limit=limit)
 
+    async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
+        check_states_scope(scope)
+        counts: Counter[tuple[str, str]] = Counter()
+        for task in self._opened().tasks():
+            is_shown = scope.may_list and scope.covers(task.namespace, task.owner) and not task.is_expired(now)
+            if is_shown and task.state is not None:
+                counts[task.tool.name, task.state.name] += 1
+        return dict(counts)
+
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         counts: dict[Phase, int] = {}
         for task in self._opened().live():
@@ -137,6 +150,13 @@ class MemoryStore:
         check_secret_name(name)
         self._opened()
         return self._secrets.setdefault(name, new_secret())
+
+    async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+        check_definitions(namespace, definitions)
+        live = {task.tool for task in self._opened().live() if task.namespace == namespace}
+        for tool, body in definitions.items():
+            self._definitions.setdefault((namespace, tool), body)
+        return {tool: body for (where, tool), body in self._definitions.items() if where == namespace and tool in live}
 
     async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
         check_news(namespace, news)

@@ -7,12 +7,12 @@ WITH admitted AS MATERIALIZED (
     INSERT INTO tasks (
         id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
         retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, pausing, signals, open_inputs, entries,
-        progress_done, progress_total, status_message, is_error, turn, job_id
+        progress_done, progress_total, status_message, is_error, state, state_since, state_number, subject, turn, job_id
     ) VALUES (
         %(id)s, %(namespace)s, %(owner)s, %(tool)s, %(tool_version)s, %(created_at)s, %(parent_id)s, %(idempotency_key)s,
         %(request_digest)s, %(priority)s, %(deadline_at)s, %(retry)s, %(keep)s, %(ttl)s, %(updated_at)s, %(phase)s, %(due_at)s,
         %(version)s, %(fence)s, %(failures)s, %(pausing)s, %(signals)s, %(open_inputs)s, %(entries)s, %(progress_done)s,
-        %(progress_total)s, %(status_message)s, %(is_error)s,
+        %(progress_total)s, %(status_message)s, %(is_error)s, %(state)s, %(state_since)s, %(state_number)s, %(subject)s,
         (
             SELECT CASE WHEN %(enters)s THEN
                 next_turn(%(namespace)s, %(owner)s, %(priority)s, false, %(tool)s, %(tool_version)s)
@@ -49,6 +49,7 @@ WITH changed AS (
         pausing = %(pausing)s, signals = %(signals)s, open_inputs = %(open_inputs)s, entries = %(entries)s,
         progress_done = %(progress_done)s, progress_total = %(progress_total)s, status_message = %(status_message)s,
         is_error = %(is_error)s, finished_at = %(finished_at)s, expires_at = %(expires_at)s,
+        state = %(state)s, state_since = %(state_since)s, state_number = %(state_number)s,
         turn = CASE WHEN %(enters)s THEN next_turn(namespace, owner, priority, %(fence)s > 0, tool, tool_version) ELSE turn END,
         job_id = coalesce(%(job_id)s, job_id)
     WHERE id = %(id)s AND version = %(expected_version)s
@@ -308,6 +309,42 @@ WHERE parent_id = %(parent_id)s AND (created_at, id) < (%(created_at)s, %(id)s) 
     AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
     AND (%(tool)s::text IS NULL OR tool = %(tool)s) AND (%(phases)s::text[] IS NULL OR phase = ANY(%(phases)s::text[]))
 ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
+
+-- name: list_of_state
+-- Processes of one workflow that are in a state, newest first.
+SELECT * FROM tasks
+WHERE namespace = %(namespace)s AND tool = %(tool)s AND state = %(state)s AND (created_at, id) < (%(created_at)s, %(id)s)
+    AND (expires_at IS NULL OR expires_at > %(now)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+    AND (%(subject)s::text IS NULL OR subject = %(subject)s)
+    AND (%(phases)s::text[] IS NULL OR phase = ANY(%(phases)s::text[]))
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
+
+-- name: list_of_subject
+-- Processes that are about something, newest first.
+SELECT * FROM tasks
+WHERE namespace = %(namespace)s AND subject = %(subject)s AND (created_at, id) < (%(created_at)s, %(id)s)
+    AND (expires_at IS NULL OR expires_at > %(now)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+    AND (%(tool)s::text IS NULL OR tool = %(tool)s) AND (%(phases)s::text[] IS NULL OR phase = ANY(%(phases)s::text[]))
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
+
+-- name: count_states
+-- How many processes there are in each state of each workflow.
+SELECT tool, state, count(*) FROM tasks
+WHERE namespace = %(namespace)s AND state IS NOT NULL AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+    AND (expires_at IS NULL OR expires_at > %(now)s)
+GROUP BY tool, state;
+
+-- name: put_definition
+-- What a tool is made of. What is there already stays.
+INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (%(namespace)s, %(tool)s, %(version)s, %(body)s)
+ON CONFLICT DO NOTHING;
+
+-- name: needed_definitions
+-- What the tools are made of that live tasks have.
+SELECT tool, tool_version, body FROM definitions
+WHERE namespace = %(namespace)s AND (tool, tool_version) IN (
+    SELECT tool, tool_version FROM tasks WHERE namespace = %(namespace)s AND finished_at IS NULL
+);
 
 -- name: secret
 -- The secret of a name.

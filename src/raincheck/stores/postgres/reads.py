@@ -109,24 +109,25 @@ async def list_tasks(
     parameters = _scope_parameters(scope) | {
         "parent_id": None if query.parent_id is None else rows.bindable(query.parent_id),
         "tool": None if query.tool is None else rows.bindable(query.tool),
+        "state": None if query.state is None else rows.bindable(query.state),
+        "subject": None if query.subject is None else rows.bindable(query.subject),
         "phases": None if query.phases is None else sorted(map(str, query.phases)),
         "created_at": created_at,
         "id": rows.bindable(task_id),
         "now": shared.to_micros(now),
         "limit": limit + 1,
     }
-    if query.parent_id is not None:
-        name = "list_of_parent"
-    elif scope.namespace is None:
-        name = "list_all"
-    else:
-        name = "list_of_namespace" if scope.owner is None else "list_of_owner"
-    return Page.of(list(map(rows.task_of, await _all(connection, name, parameters))), limit)
+    return Page.of(list(map(rows.task_of, await _all(connection, query.kind, parameters))), limit)
 
 
 async def count_live(connection: Connection, scope: Scope) -> dict[Phase, int]:
     found = await _all(connection, "count_live", _scope_parameters(scope))
     return {Phase(phase): count for phase, count in found}
+
+
+async def count_states(connection: Connection, scope: Scope, now: datetime) -> dict[tuple[str, str], int]:
+    parameters = _scope_parameters(scope) | {"now": shared.to_micros(now)}
+    return {(tool, state): count for tool, state, count in await _all(connection, "count_states", parameters)}
 
 
 async def overdue(connection: Connection, now: datetime, limit: int, clock: DatabaseClock) -> tuple[Task, ...]:

@@ -15,7 +15,7 @@ Parameters: TypeAlias = dict[str, Any]
 
 def task_of(row: Row) -> Task:
     """The task of a row of `SELECT * FROM tasks`."""
-    return rows.task_of(row[:35])
+    return rows.task_of(row[:39])
 
 
 _NOT_YET = ("attempt_started_at", "lease_holder", "lease_expires_at", "finished_at", "expires_at")

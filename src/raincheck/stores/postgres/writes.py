@@ -130,6 +130,14 @@ async def secret(tables: Tables, name: str) -> bytes:
     return found
 
 
+async def remember(tables: Tables, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+    for tool, body in definitions.items():
+        parameters = {"namespace": namespace, "tool": tool.name, "version": tool.version, "body": body}
+        await tables.execute("put_definition", parameters)
+    found = await tables.fetch("needed_definitions", {"namespace": namespace})
+    return {Tool(name, version): body for name, version, body in found}
+
+
 async def learn(tables: Tables, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
     await tables.execute("lock_durations", {"namespace": namespace})
     known = await reads.durations(tables.connection, namespace)

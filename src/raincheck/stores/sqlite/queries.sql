@@ -4,12 +4,13 @@ INSERT INTO tasks (
     id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
     retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at, lease_holder,
     lease_expires_at, pausing, signals, open_inputs, entries, progress_done, progress_total, status_message, is_error,
-    finished_at, expires_at, turn
+    finished_at, expires_at, turn, state, state_since, state_number, subject
 ) VALUES (
     :id, :namespace, :owner, :tool, :tool_version, :created_at, :parent_id, :idempotency_key, :request_digest, :priority,
     :deadline_at, :retry, :keep, :ttl, :updated_at, :phase, :due_at, :version, :fence, :failures, :attempt_started_at,
     :lease_holder, :lease_expires_at, :pausing, :signals, :open_inputs, :entries, :progress_done, :progress_total,
-    :status_message, :is_error, :finished_at, :expires_at, :turn
+    :status_message, :is_error, :finished_at, :expires_at, :turn, :state, :state_since, :state_number,
+    :subject
 );
 
 -- name: update_task
@@ -24,7 +25,7 @@ UPDATE tasks SET
     pausing = :pausing, signals = :signals, open_inputs = :open_inputs, entries = :entries,
     progress_done = :progress_done, progress_total = :progress_total, status_message = :status_message,
     is_error = :is_error, finished_at = :finished_at, expires_at = :expires_at,
-    turn = coalesce(:turn, turn)
+    turn = coalesce(:turn, turn), state = :state, state_since = :state_since, state_number = :state_number
 WHERE id = :id AND version = :expected_version AND (:lease_seen IS NULL OR lease_expires_at = :lease_seen)
 RETURNING pk;
 
@@ -260,6 +261,41 @@ WHERE parent_id = :parent_id AND (created_at, id) < (:created_at, :id) AND (expi
     AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner)
     AND (:tool IS NULL OR tool = :tool) AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: list_of_state
+-- Processes of one workflow that are in a state, newest first.
+SELECT * FROM tasks
+WHERE namespace = :namespace AND tool = :tool AND state = :state AND (created_at, id) < (:created_at, :id)
+    AND (expires_at IS NULL OR expires_at > :now) AND (:owner IS NULL OR owner = :owner)
+    AND (:subject IS NULL OR subject = :subject)
+    AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: list_of_subject
+-- Processes that are about something, newest first.
+SELECT * FROM tasks
+WHERE namespace = :namespace AND subject = :subject AND (created_at, id) < (:created_at, :id)
+    AND (expires_at IS NULL OR expires_at > :now) AND (:owner IS NULL OR owner = :owner)
+    AND (:tool IS NULL OR tool = :tool) AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: count_states
+-- How many processes there are in each state of each workflow.
+SELECT tool, state, count(*) FROM tasks
+WHERE namespace = :namespace AND state IS NOT NULL AND (:owner IS NULL OR owner = :owner)
+    AND (expires_at IS NULL OR expires_at > :now)
+GROUP BY tool, state;
+
+-- name: put_definition
+-- What a tool is made of. What is there already stays.
+INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: needed_definitions
+-- What the tools are made of that live tasks have.
+SELECT tool, tool_version, body FROM definitions
+WHERE namespace = :namespace AND (tool, tool_version) IN (
+    SELECT tool, tool_version FROM tasks WHERE namespace = :namespace AND finished_at IS NULL
+);
 
 -- name: secret
 -- The secret of a name.

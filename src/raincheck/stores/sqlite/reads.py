@@ -91,25 +91,26 @@ def list_tasks(
     parameters = _scope_parameters(scope) | {
         "parent_id": None if query.parent_id is None else bindable(query.parent_id),
         "tool": None if query.tool is None else bindable(query.tool),
+        "state": None if query.state is None else bindable(query.state),
+        "subject": None if query.subject is None else bindable(query.subject),
         "phases": None if query.phases is None else json.dumps(sorted(query.phases)),
         "created_at": created_at,
         "id": bindable(task_id),
         "now": rows.to_micros(now),
         "limit": limit + 1,
     }
-    if query.parent_id is not None:
-        name = "list_of_parent"
-    elif scope.namespace is None:
-        name = "list_all"
-    else:
-        name = "list_of_namespace" if scope.owner is None else "list_of_owner"
-    found = connection.execute(QUERIES[name], parameters).fetchall()
+    found = connection.execute(QUERIES[query.kind], parameters).fetchall()
     return Page.of(list(map(rows.task_of, found)), limit)
 
 
 def count_live(connection: sqlite3.Connection, scope: Scope) -> dict[Phase, int]:
     found = connection.execute(QUERIES["count_live"], _scope_parameters(scope)).fetchall()
     return {Phase(phase): count for phase, count in found}
+
+
+def count_states(connection: sqlite3.Connection, scope: Scope, now: datetime) -> dict[tuple[str, str], int]:
+    found = connection.execute(QUERIES["count_states"], _scope_parameters(scope) | {"now": rows.to_micros(now)})
+    return {(tool, state): count for tool, state, count in found.fetchall()}
 
 
 def overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[Task, ...]:

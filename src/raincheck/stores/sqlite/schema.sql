@@ -37,6 +37,10 @@ CREATE TABLE tasks (
     finished_at INTEGER,
     expires_at INTEGER,
     turn INTEGER NOT NULL DEFAULT 0,
+    state TEXT,
+    state_since INTEGER,
+    state_number INTEGER,
+    subject TEXT,
     CHECK (phase IN ('queued', 'running', 'parked', 'paused', 'completed', 'failed', 'cancelled')),
     CHECK ((phase IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)),
     CHECK ((finished_at IS NULL) = (expires_at IS NULL)),
@@ -76,6 +80,8 @@ WHERE phase = 'parked' AND due_at IS NOT NULL;
 CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX tasks_with_deadline ON tasks (deadline_at) WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX tasks_of_state ON tasks (namespace, tool, state, created_at, id) WHERE state IS NOT NULL;
+CREATE INDEX tasks_of_subject ON tasks (namespace, subject, created_at, id) WHERE subject IS NOT NULL;
 CREATE INDEX tasks_live ON tasks (namespace, owner) WHERE finished_at IS NULL;
 
 -- How far each line has been served: the highest turn that was ever claimed from it.
@@ -166,4 +172,13 @@ CREATE TABLE durations (
     tool TEXT NOT NULL,
     counts TEXT NOT NULL,
     PRIMARY KEY (namespace, tool)
+) STRICT, WITHOUT ROWID;
+
+-- What tools are made of that a file defines, so that their tasks can go on when the file has changed.
+CREATE TABLE definitions (
+    namespace TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    tool_version TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (namespace, tool, tool_version)
 ) STRICT, WITHOUT ROWID;

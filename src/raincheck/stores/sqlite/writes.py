@@ -10,7 +10,7 @@ from raincheck.core.change import Change, Creation
 from raincheck.core.durations import Sketch, merge_news
 from raincheck.core.family import keep_in_family
 from raincheck.core.limits import Quota
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import Task, TaskId, Tool
 from raincheck.stores import rows
 from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, check_named_once, new_secret, page_size
 from raincheck.stores.sqlite import reads
@@ -117,6 +117,15 @@ def secret(connection: sqlite3.Connection, name: str) -> Written[bytes]:
     connection.execute(QUERIES["insert_secret"], (name, new_secret()))
     # Another handle may have been first.
     return Written(connection.execute(QUERIES["secret"], (name,)).fetchone()[0], ())
+
+
+def remember(
+    connection: sqlite3.Connection, namespace: str, definitions: Mapping[Tool, bytes]
+) -> Written[dict[Tool, bytes]]:
+    rows_of = [(namespace, tool.name, tool.version, body) for tool, body in definitions.items()]
+    connection.executemany(QUERIES["put_definition"], rows_of)
+    found = connection.execute(QUERIES["needed_definitions"], {"namespace": namespace}).fetchall()
+    return Written({Tool(name, version): body for name, version, body in found}, ())
 
 
 def learn(connection: sqlite3.Connection, namespace: str, news: Mapping[str, Sketch]) -> Written[dict[str, Sketch]]:

@@ -15,9 +15,11 @@ from raincheck.testing.contract.keeping import KeepingContract
 from raincheck.testing.contract.lasting import LastingContract
 from raincheck.testing.contract.learning import LearningContract
 from raincheck.testing.contract.offering import OfferingContract
+from raincheck.testing.contract.processing import ProcessingContract
 from raincheck.testing.contract.queueing import QueueingContract
 from raincheck.testing.contract.reading import ReadingContract
 from raincheck.testing.contract.releasing import ReleasingContract
+from raincheck.testing.contract.remembering import RememberingContract
 from raincheck.testing.contract.signing import SigningContract
 from raincheck.testing.contract.spawning import SpawningContract
 
@@ -38,6 +40,8 @@ class StoreContract(
     LastingContract,
     SigningContract,
     LearningContract,
+    ProcessingContract,
+    RememberingContract,
 ):
     """All that a store must do, as tests. What a store does not declare in its `capabilities` is left out."""
 

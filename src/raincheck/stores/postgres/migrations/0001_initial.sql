@@ -38,6 +38,11 @@ CREATE TABLE tasks (
     finished_at BIGINT,
     expires_at BIGINT,
     turn BIGINT NOT NULL DEFAULT 0,
+    -- Where a process is in its workflow, and what it is about.
+    state TEXT COLLATE "C",
+    state_since BIGINT,
+    state_number BIGINT,
+    subject TEXT COLLATE "C",
     -- The job that was queued with the task, when it last entered the queue.
     job_id BIGINT,
     CHECK (phase IN ('queued', 'running', 'parked', 'paused', 'completed', 'failed', 'cancelled')),
@@ -47,6 +52,7 @@ CREATE TABLE tasks (
     CHECK ((lease_expires_at IS NULL) = (lease_holder IS NULL)),
     CHECK ((lease_expires_at IS NULL) = (attempt_started_at IS NULL)),
     CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
+    CHECK ((state IS NULL) = (state_since IS NULL) AND (state IS NULL) = (state_number IS NULL)),
     CHECK (due_at IS NULL OR phase IN ('parked', 'paused'))
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
@@ -73,6 +79,8 @@ CREATE INDEX tasks_of_namespace ON tasks (namespace, created_at, id);
 CREATE INDEX tasks_by_creation ON tasks (created_at, id);
 CREATE INDEX tasks_of_parent ON tasks (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
 CREATE UNIQUE INDEX tasks_by_key ON tasks (namespace, owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX tasks_of_state ON tasks (namespace, tool, state, created_at, id) WHERE state IS NOT NULL;
+CREATE INDEX tasks_of_subject ON tasks (namespace, subject, created_at, id) WHERE subject IS NOT NULL;
 -- What looks for something to do. Each index holds only what is to be found, so finished tasks cost nothing here.
 CREATE INDEX tasks_in_line ON tasks (namespace, priority DESC, turn, created_at, id, tool, tool_version)
 WHERE phase = 'queued';
@@ -213,4 +221,13 @@ CREATE TABLE durations (
     tool TEXT COLLATE "C" NOT NULL,
     counts TEXT NOT NULL,
     PRIMARY KEY (namespace, tool)
+);
+
+-- What tools are made of that a file defines, so that their tasks can go on when the file has changed.
+CREATE TABLE definitions (
+    namespace TEXT COLLATE "C" NOT NULL,
+    tool TEXT COLLATE "C" NOT NULL,
+    tool_version TEXT COLLATE "C" NOT NULL,
+    body BYTEA NOT NULL,
+    PRIMARY KEY (namespace, tool, tool_version)
 );

@@ -1,0 +1,88 @@
+"""Processes: tasks of workflows that have states of their own. A transition is one change, with its history entry.
+
+What a workflow allows is for its definition to say. Here is what a transition does to the record: it holds only if the
+process is still in the state that it was decided in, and whoever waits is woken.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from raincheck.core.change import Change
+from raincheck.core.commands import Cancel, Transition
+from raincheck.core.lifecycle import Event
+from raincheck.core.limits import Limits
+from raincheck.core.move import move, target
+from raincheck.core.payload import Payload, check_size, encode
+from raincheck.core.records import State, Task
+from raincheck.core.text import check_name, clip
+from raincheck.errors import LeaseLost, WrongState
+
+
+def transition(task: Task, command: Transition, now: datetime, limits: Limits) -> Change:
+    target(task, Event.TRANSITION)
+    if command.fence is not None and (task.attempt is None or task.attempt.number != command.fence):
+        raise LeaseLost(task.id, command.fence)
+    check_size(command.variables, limits.variables, what="the data of the process")
+    state = enter(task, command, now)
+    is_from_outside = command.fence is None
+    change = move(
+        task,
+        Event.TRANSITION,
+        now,
+        actor=command.actor,
+        note=words(command),
+        detail=detail(task, command),
+        # Whoever waits in the old state, by its attempt or parked, has to look again.
+        signals=task.signals + 1 if is_from_outside else task.signals,
+        due_at=None,
+        state=state,
+        status_message=clip(command.to),
+        # It gets on: what counts is going wrong at the same place.
+        failures=0,
+    )
+    return replace(change, variables=command.variables)
+
+
+def cancelled_into(task: Task, command: Cancel, now: datetime) -> Change:
+    """The end of a process whose definition has a state for that."""
+    assert command.into is not None  # noqa: S101 - whoever asks has seen it
+    state = enter(task, command.into, now)
+    change = move(
+        task,
+        Event.CANCEL,
+        now,
+        actor=command.actor,
+        note=words(command.into),
+        detail=detail(task, command.into),
+        state=state,
+        status_message=clip(command.reason or command.into.to),
+    )
+    return replace(change, variables=command.into.variables)
+
+
+def enter(task: Task, command: Transition, now: datetime) -> State:
+    """The state that a transition leads to.
+
+    Raises:
+        WrongState: the process is not where the transition begins.
+    """
+    here = task.state
+    if here is None or (here.name, here.number) != (command.before, command.number):
+        raise WrongState(task.id, command.action, command.before, None if here is None else here.name)
+    check_name(command.to, what="a state's name")
+    check_name(command.action, what="a transition's name")
+    return State(command.to, max(now, task.updated_at), here.number + 1)
+
+
+def words(command: Transition) -> str:
+    """What happened, for people."""
+    told = f"{command.action}: {command.before} -> {command.to}"
+    return told if command.reason is None else f"{told} ({command.reason})"
+
+
+def detail(task: Task, command: Transition) -> Payload:
+    """What happened, for programs."""
+    return encode(
+        {"action": command.action, "from": command.before, "to": command.to, "reason": command.reason},
+        what=f"a transition of task {task.id!r}",
+    )

@@ -1,0 +1,59 @@
+"""The desk of a process's body: where it is, taking a transition, and waiting for somebody else to take one."""
+
+from datetime import datetime
+
+from raincheck.engine.checkpoints import Checkpoints
+from raincheck.engine.context import TaskContext
+from raincheck.engine.hold import Hold
+from raincheck.engine.local_desk import LocalDesk
+from raincheck.engine.patience import Patience
+from raincheck.engine.processes import command_of, situation_of
+from raincheck.engine.workflow import Fired, Situation
+from raincheck.errors import ConfigurationError, InvalidValue, WrongState
+
+
+class ProcessDesk:
+    """Serves one attempt of a process."""
+
+    def __init__(self, hold: Hold, checkpoints: Checkpoints, patience: Patience) -> None:
+        self._hold = hold
+        self._checkpoints = checkpoints
+        self._patience = patience
+
+    async def look(self) -> Situation:
+        """Where the process is now. What is recorded from here on belongs to this stay in its state."""
+        await self._patience.checkpoint()
+        await self._hold.reread()
+        state = self._hold.journal.task.state
+        if state is None:
+            raise InvalidValue(f"task {self._hold.task.id!r} is no process: its workflow began after it")
+        self._checkpoints.enter(f"{state.number} {state.name}: ")
+        return situation_of(self._hold.journal, state)
+
+    async def take(self, fired: Fired, situation: Situation, actor: str) -> bool:
+        """Take a transition; false if somebody else took one first."""
+        try:
+            await self._hold.note(command_of(fired, situation, actor, self._hold.fence))
+        except WrongState:
+            return False
+        if fired.kind == "cancel":
+            # It has ended with that, and so does the attempt.
+            await self._hold.look()
+            await self._hold.check_going_on()
+        return True
+
+    async def wait(self, situation: Situation, until: datetime | None) -> bool:
+        """Wait until the process leaves its state, by somebody else's doing, or until a moment: false then."""
+        return await self._patience.wait_for(lambda: self._has_left(situation), until) is not None
+
+    def _has_left(self, situation: Situation) -> bool | None:
+        state = self._hold.task.state
+        return True if state is None or state.number != situation.number else None
+
+
+def process_desk(task: TaskContext) -> ProcessDesk:
+    """The desk of a process, for its body."""
+    _, desk, _ = task.shared()
+    if not isinstance(desk, LocalDesk):
+        raise ConfigurationError("a workflow runs in the event loop of its worker, not in a process of its own")
+    return ProcessDesk(desk.hold, desk.checkpoints, desk.patience)

@@ -1,0 +1,39 @@
+"""The fixture `bench`: an engine on each store. A folder of tests that wants it imports both names in its conftest."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from workbench import Bench
+
+from raincheck.opening import make_store
+from raincheck.stores.interface import Store
+from raincheck.stores.memory import MemoryStore
+from raincheck.stores.sqlite import SqliteStore
+from raincheck.testing import check_invariants
+
+STORES = ("memory", "sqlite", "postgres")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "bench" in metafunc.fixturenames:
+        # What is about tasks that are begun where they are created is not for a store whose attempts are carried.
+        only_here = metafunc.definition.get_closest_marker("begun_where_created")
+        metafunc.parametrize("bench", STORES[:2] if only_here else STORES, indirect=True)
+
+
+@pytest.fixture
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    store: Store
+    match request.param:
+        case "memory":
+            store = MemoryStore()
+        case "sqlite":
+            store = SqliteStore(tmp_path / "tasks.db", synchronous="NORMAL")
+        case _:
+            store = await asyncio.to_thread(make_store, request.getfixturevalue("database_url"))
+    await store.open()
+    yield Bench(store)
+    await check_invariants(store)
+    await store.close()
