@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from raincheck import open_store
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.records import Task
 from raincheck.dispatchers.procrastinate import dispatcher
-from raincheck.engine import Engine, Settings, TaskContext, Toolbox
+from raincheck.engine import Engine, Settings, TaskContext, Toolbox, dispatching
 from raincheck.stores.interface import Store
 from raincheck.testing import check_invariants
 from raincheck.testing.dispatching.site import eventually
@@ -253,14 +254,32 @@ async def test_the_job_of_a_dead_worker_is_given_to_another(
 async def test_the_jobs_of_workers_that_live_are_left_to_them(
     database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(dispatcher, "REAP_EVERY", 0.1)
+    for where, name, seconds in (
+        (dispatcher, "HEARTBEAT", 0.2),
+        (dispatcher, "STALE", 2.0),
+        (dispatcher, "REAP_EVERY", 0.2),
+        (dispatching, "RECOVER_EVERY", 0.2),
+    ):
+        monkeypatch.setattr(where, name, seconds)
+    looks, reap = 0, dispatcher.ProcrastinateDispatcher.recover
+    seen = asyncio.Event()
+
+    async def count(one: dispatcher.ProcrastinateDispatcher, now: datetime) -> datetime | None:
+        nonlocal looks
+        looks += 1
+        if looks > 3 * dispatcher.STALE / dispatcher.REAP_EVERY:
+            seen.set()
+        return await reap(one, now)
+
     work = Work()
     with caplog.at_level(logging.INFO, logger=dispatcher.__name__):
         async with at_work(database.url, work) as (asking, _):
             task = await asking.submit("slow")
             await work.has_begun(1)
             jobs = await asyncio.to_thread(database.jobs)
-            await asyncio.sleep(4)
+            monkeypatch.setattr(dispatcher.ProcrastinateDispatcher, "recover", count)
+            # Both engines look: so it takes longer than a worker without a sign of life would be waited for.
+            await seen.wait()
             assert await asyncio.to_thread(database.jobs) == jobs
             work.gate.set()
             assert (await asking.wait(task.id)).task.fence == 1

@@ -120,7 +120,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A child ended."""
+    """A child ended, or asks something."""
 
     actor: str
     note: str

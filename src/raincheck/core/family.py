@@ -1,8 +1,8 @@
 """What the end of a task means for its relatives, decided in the transaction that keeps the end.
 
-A parent hears of it: it may be parked until just that. The children of a task that ended without completing have
-nobody left to work for, and are cancelled, and theirs too. A task that completes leaves its children alone: it
-chose not to wait for them.
+A parent hears of it: it may be parked until just that. It also hears that a child asks something, which it asks in
+turn. The children of a task that ended without completing have nobody left to work for, and are cancelled, and theirs
+too. A task that completes leaves its children alone: it chose not to wait for them.
 
 Nothing here is retried. Relatives are looked up and changed within one transaction, so they are as they were read.
 
@@ -73,10 +73,12 @@ def follow(change: Change) -> Generator[Next, Sequence[Task] | None]:
     ended: set[TaskId] = set()
     while waiting:
         change = waiting.popleft()
-        if change.before.is_terminal or not change.after.is_terminal:
+        is_end = change.after.is_terminal and not change.before.is_terminal
+        if not is_end and not any(question.is_open for question in change.inputs):
             yield change
             continue
-        ended.add(change.after.id)
+        if is_end:
+            ended.add(change.after.id)
         parent_id = change.after.parent_id
         # The parent before the child, as a parent's end goes about it: in a store with locks, the two would else wait
         # for each other.
@@ -86,7 +88,7 @@ def follow(change: Change) -> Generator[Next, Sequence[Task] | None]:
             signal = to_parent(change.after, parent)
             if signal is not None:
                 yield signal
-        if change.after.phase is not Phase.COMPLETED:
+        if is_end and change.after.phase is not Phase.COMPLETED:
             waiting += to_children(change.after, (yield LiveChildren(change.after.id)) or ())
 
 
@@ -98,11 +100,12 @@ def advance(following: Generator[Next, Sequence[Task] | None], found: Iterable[T
         return None
 
 
-def to_parent(ended: Task, parent: Task) -> Change | None:
-    """What a task's end means for its parent; None if that has ended too."""
+def to_parent(child: Task, parent: Task) -> Change | None:
+    """What a task's end, or a question of it, means for its parent; None if that has ended."""
     if parent.is_terminal:
         return None
-    return decide(parent, Signal(actor=ended.id, note=f"child {ended.id} {ended.phase}"), ended.updated_at)
+    what = child.phase if child.is_terminal else "asks"
+    return decide(parent, Signal(actor=child.id, note=f"child {child.id} {what}"), child.updated_at)
 
 
 def to_children(ended: Task, children: Iterable[Task]) -> list[Change]:

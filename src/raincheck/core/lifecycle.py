@@ -58,7 +58,7 @@ class Event(StrEnum):
     ANSWER = "answer"
     """Somebody answered an open question."""
     SIGNAL = "signal"
-    """Something the task may wait for has happened: a child ended."""
+    """Something the task may wait for has happened: a child ended, or asks something."""
     TRANSITION = "transition"
     """The process that the task is went from one of its workflow's states to another."""
     DUE = "due"

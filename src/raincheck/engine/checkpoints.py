@@ -12,6 +12,9 @@ from raincheck.core.payload import Json, decode
 from raincheck.core.records import Task
 from raincheck.errors import CheckpointMismatch
 
+RELAYED = "child:"
+"""How the keys of questions begin that children ask. They are no checkpoints of the body: it did not ask them."""
+
 
 class Checkpoints:
     """What earlier attempts recorded, and what of it this one has asked for so far."""
@@ -23,7 +26,7 @@ class Checkpoints:
         self._steps = {(step.name, step.occurrence): step for step in journal.steps}
         self._questions = {question.key: question for question in journal.inputs}
         self._unasked_steps = set(self._steps)
-        self._unasked_questions = set(self._questions)
+        self._unasked_questions = {key for key in self._questions if not key.startswith(RELAYED)}
         self._scope = ""
 
     def enter(self, scope: str) -> None:

@@ -16,6 +16,7 @@ from raincheck.engine.fingerprint import fingerprint
 from raincheck.engine.hold import Hold
 from raincheck.engine.offspring import Offspring
 from raincheck.engine.patience import Patience
+from raincheck.engine.relaying import Relaying
 from raincheck.engine.reports import Reports
 from raincheck.errors import InvalidValue, TooLarge
 
@@ -33,6 +34,7 @@ class LocalDesk:
         self._reports = reports
         self.patience = patience
         self._offspring = offspring
+        self._relaying = Relaying(hold)
         self._loop = asyncio.get_running_loop()
         self._artifacts = set(hold.journal.artifacts)
 
@@ -130,9 +132,11 @@ class LocalDesk:
         while True:
             # Taken before the look at the child, so that its end in between is not waited for in vain.
             seen = self.hold.journal.task.signals
-            ended = await self._offspring.outcome(child_id)
-            if ended is not None:
-                return ended
+            child = await self._offspring.look_at(child_id)
+            if child.task.is_terminal:
+                await self._relaying.withdraw(child.task.id)
+                return self._offspring.outcome(child)
+            await self._relaying.relay(child)
             await self.patience.wait_for(lambda seen=seen: self._has_heard(seen))
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:

@@ -81,8 +81,8 @@ class Offspring:
         # Not looked at as a whole: a result that does not fit is the next one's trouble, not a reason to lose this.
         return (self._create(one.tool, arguments, task_id=one.task_id, checks=False),)
 
-    async def outcome(self, child_id: str) -> Ended | None:
-        """How a child ended; None while it lives.
+    async def look_at(self, child_id: str) -> View:
+        """A child as it is.
 
         Raises:
             InvalidValue: it is not a child of this task.
@@ -93,8 +93,10 @@ class Offspring:
             view = await self._hold.means.store.view(TaskId(child_id), scope, now=LONG_AGO)
         if view is None or view.task.parent_id != self._hold.task.id:
             raise InvalidValue(f"task {child_id!r} is no child of task {self._hold.task.id!r}")
-        if not view.task.is_terminal:
-            return None
+        return view
+
+    def outcome(self, view: View) -> Ended:
+        """How a child ended."""
         ended, tool = Ended.of(view), self._toolbox.find(view.task.tool)
         if tool is None or ended.phase != "completed" or ended.is_error:
             return ended

@@ -1,5 +1,6 @@
 """Tasks that began under a definition that has changed since: they go on under the one that they began with."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -19,7 +20,8 @@ async def recall(store: Store, namespace: str, toolbox: Toolbox) -> None:
     for tool, definition in needed.items():
         if toolbox.find(tool) is None:
             try:
-                toolbox.keep_older(toolbox.rebuild(definition))
+                # In a thread: it looks for commands and modules.
+                toolbox.keep_older(await asyncio.to_thread(toolbox.rebuild, definition))
             except ConfigurationError as error:
                 logger.warning(
                     "tasks of %r in version %r have to wait, since that version can't be used any more: bring back "
