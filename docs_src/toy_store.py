@@ -1,48 +1,26 @@
-"""A toy store: each task is one document in a toy database, which several handles share and which outlives them."""
+"""A toy store: each task is one document in a toy database."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
-from threading import Lock
+
+from docs_src.toy_database import ToyDatabase
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, Journal, View
+from raincheck.core.counting import count_live, count_states
 from raincheck.core.document import TaskDocument
-from raincheck.core.documents import Documents
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import StoreUnavailable
+from raincheck.stores import checks
 from raincheck.stores import requests as ask
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
-
-
-class ToyDatabase:
-    """Stands for a real database: it has transactions, and tells those who listen what they changed."""
-
-    def __init__(self) -> None:
-        self.documents = Documents()
-        self.secrets: dict[str, bytes] = {}
-        self.listening: dict[Feeds, asyncio.AbstractEventLoop] = {}
-        self.one_at_a_time = Lock()
-
-    @contextmanager
-    def transaction(self) -> Generator[Documents]:
-        """A copy to work on. It takes effect at one moment, and only if nothing is raised."""
-        with self.one_at_a_time:
-            before, after = self.documents, Documents(self.documents)
-            yield after
-            self.documents = after
-            old, new = ({(key, one.task.version) for key, one in state.items()} for state in (before, after))
-            changed = {task_id for task_id, _ in old ^ new}
-            for feeds, loop in self.listening.items():
-                is_here = loop is asyncio.get_running_loop()  # a twin has a loop of its own, in another thread
-                feeds.publish(changed) if is_here else loop.call_soon_threadsafe(feeds.publish, changed)
 
 
 class ToyStore:
@@ -70,7 +48,7 @@ class ToyStore:
             return documents.create(creation, quota, now, claim)
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        ask.check_named_once(changes)
+        checks.check_named_once(changes)
         with self._opened().transaction() as documents:
             for change in changes:
                 documents.keep(change)
@@ -122,16 +100,23 @@ class ToyStore:
         return ask.page_of(self._opened().documents.tasks(), query, now=now, after=after, limit=limit)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
-        live = self._opened().documents.live() if scope.may_list else ()
-        return Counter(task.phase for task in live if scope.covers(task.namespace, task.owner))
+        return count_live(self._opened().documents.live(), scope)
+
+    async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
+        return count_states(self._opened().documents.tasks(), scope, now)
 
     async def secret(self, name: str) -> bytes:
-        ask.check_secret_name(name)
+        checks.check_secret_name(name)
         with self._opened().one_at_a_time:
-            return self._database.secrets.setdefault(name, ask.new_secret())
+            return self._database.secrets.setdefault(name, checks.new_secret())
+
+    async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+        checks.check_definitions(namespace, definitions)
+        with self._opened().transaction() as documents:
+            return documents.remember(namespace, definitions)
 
     async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
-        ask.check_news(namespace, news)
+        checks.check_news(namespace, news)
         with self._opened().transaction() as documents:
             return documents.learn(namespace, news)
 

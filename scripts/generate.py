@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from scripts import checks, command_line, shapes
+from scripts import checks, command_line, made
 from scripts.diagram import diagram, small_diagram
 
 from raincheck import errors
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 def current() -> Iterator[tuple[Path, str]]:
     """Every file that has something generated, as it should be."""
     yield from ((page, fill(page.read_text(encoding="utf-8"))) for page in pages())
-    yield from ((module, shapes.write(module)) for module in sorted(ROOT.glob("src/raincheck/wire/*_shapes.py")))
+    yield from made.files(ROOT)
 
 
 def pages() -> list[Path]:
@@ -102,7 +102,7 @@ def error_tree() -> str:
 
 
 def error_classes() -> str:
-    return "\n\n".join(f"## {one.__name__}\n\n{_about_error(one)}" for one in _own_classes(errors))
+    return "\n\n".join(f"## {name}\n\n{_about_error(getattr(errors, name))}" for name in errors.__all__)
 
 
 def _own_classes(module: ModuleType) -> list[type]:
@@ -117,7 +117,7 @@ def _about_error(error: type) -> str:
 
 
 def _attributes(error: type) -> list[str]:
-    source = inspect.getsource(error) if error.__module__ == errors.__name__ else ""
+    source = inspect.getsource(error) if errors.has(error) else ""
     return re.findall(r"^        self\.(\w+) =", source, re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import raincheck.errors
 from raincheck.errors import (
     AlreadyRecorded,
+    CancelRefused,
     CheckpointMismatch,
     IdempotencyConflict,
     IllegalTransition,
@@ -24,12 +26,14 @@ from raincheck.errors import (
     TaskFailed,
     TaskNotFound,
     TooLarge,
+    TransitionRefused,
+    WrongState,
 )
 
 CLASSES = {
     name: member
     for name, member in vars(raincheck.errors).items()
-    if inspect.isclass(member) and member.__module__ == "raincheck.errors"
+    if inspect.isclass(member) and raincheck.errors.has(member)
 }
 
 
@@ -56,9 +60,13 @@ def test_the_tree_that_is_drawn_is_the_real_one() -> None:
 
 
 def test_the_drawing_is_complete_and_in_the_order_of_the_code() -> None:
-    drawn = list(_drawn())
-    assert drawn == list(CLASSES)
-    assert len(drawn) == 26
+    drawn = _drawn()
+    assert set(drawn) == set(CLASSES)
+    for module in {member.__module__ for member in CLASSES.values()}:
+        here = [
+            name for name, member in vars(sys.modules[module]).items() if getattr(member, "__module__", "") == module
+        ]
+        assert [name for name in drawn if name in here] == here
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -73,6 +81,9 @@ def test_an_error_about_a_task_carries_its_id() -> None:
     errors: list[TaskError] = [
         TaskNotFound("task-1"),
         IllegalTransition("task-1", "completed", "cancel"),
+        WrongState("task-1", "approve", "draft", "review"),
+        TransitionRefused("task-1", "approve", "draft", "its guard says no"),
+        CancelRefused("task-1", "not-cancellable", "it has no state for that"),
         LeaseLost("task-1", 3),
         StaleChange("task-1"),
         AlreadyRecorded("task-1", "step 'load' (0)"),

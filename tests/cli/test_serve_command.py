@@ -236,7 +236,7 @@ def test_without_work_tasks_are_taken_and_wait() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["workflows.yaml"], "this version of raincheck serves no workflows from YAML yet: write the tools in Python"),
+        (["workflows.yaml"], "there is no file workflows.yaml"),
         (["server.py", "--stdio", "--http", "8000"], "one of --stdio, --http and --unix: start it twice to serve both"),
         (["server.py", "--json"], "stdout is for messages alone: --json is for --http and --unix"),
         (["server.py", "--http", "here"], "'here' is not where a server can listen: write HOST:PORT"),

@@ -19,3 +19,9 @@ def test_the_program_is_there_without_what_only_some_commands_need() -> None:
 
 def test_the_suite_is_as_patient_as_it_says_of_itself() -> None:
     assert Pace.timeout == ANSWERED_WITHIN
+
+
+def test_servers_in_python_need_nothing_that_only_workflows_do() -> None:
+    script = "import json, sys; import raincheck.cli.loading; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) & {"jinja2", "yaml"} == set()

@@ -144,7 +144,7 @@ def test_what_can_not_work_ends_with_two_and_says_why(words: list[str], why: str
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["worker", "flow.yaml"], "runs no workflows from YAML yet"),
+        (["worker", "flow.yaml"], "there is no file flow.yaml"),
         (["worker", "nope.py"], "there is no file nope.py"),
         (["serve", "reports.py", "--no-work", "--concurrency", "3"], "leave out --concurrency"),
         (["serve", "reports.py", "--http", "0", "--concurrency", "-1"], "concurrency is a whole number from 1 to 1000"),

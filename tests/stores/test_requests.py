@@ -11,6 +11,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import InvalidValue
+from raincheck.stores.checks import check_named_once
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import (
     ANY_TIME,
@@ -21,7 +22,6 @@ from raincheck.stores.requests import (
     Page,
     Position,
     TaskQuery,
-    check_named_once,
     next_moment,
     overdue_of,
     page_of,

@@ -60,4 +60,4 @@ def test_a_stale_module_fails_the_check_and_says_what_to_run(
     assert generate.main(["--check"]) == 1
     assert capsys.readouterr().err == "src/raincheck/wire/g2_shapes.py is out of date: run scripts/check --fix\n"
     assert generate.main([]) == 0
-    assert module.read_text() == (generate.shapes.ROOT / "src/raincheck/wire/g2_shapes.py").read_text()
+    assert module.read_text() == (shapes.ROOT / "src/raincheck/wire/g2_shapes.py").read_text()

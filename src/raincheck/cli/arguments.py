@@ -58,7 +58,8 @@ def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Schema, ver
         Unusable: it says which one is wrong, what it should be, and what its author says of it.
     """
     properties = as_object(schema.get("properties"))
-    may_be_others = not properties or "additionalProperties" in schema or "patternProperties" in schema
+    takes_others = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
+    may_be_others = not properties or takes_others
     wrong = [] if may_be_others else [_unknown(tool, name, properties) for name in arguments if name not in properties]
     missing = [str(name) for name in cast("list[object]", schema.get("required") or []) if name not in arguments]
     wrong += [f"{name!r} is missing: {explain(name, schema)}" for name in missing]

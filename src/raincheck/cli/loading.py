@@ -3,18 +3,20 @@
 import importlib
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from raincheck.cli.blaming import blame
 from raincheck.cli.loaded_only import loaded_only
+from raincheck.cli.workflow_files import is_workflows
+from raincheck.cli.workflow_tasks import WorkflowTasks
 from raincheck.errors import ConfigurationError
 from raincheck.server import Tasks
 from raincheck.server.sdk import AnyServer
@@ -23,13 +25,15 @@ STDOUT, STDERR = 1, 2
 
 
 def load_tasks(target: str) -> Tasks:
-    """The tasks that a target means: `file.py` or `package.module`, and after a colon the object in it.
+    """The tasks that a target means: `file.py` or `package.module`, and after a colon the object in it; or workflows.
 
     The current folder is on the path from then on, as with `python -m`; and the folder of a file, as with `python`.
 
     Raises:
         ConfigurationError: there are none, or it is not clear which; it says what to write.
     """
+    if is_workflows(target):
+        return WorkflowTasks(Path(target))
     where, name = split_target(target)
     module = load_module(where)
     return _the_one(where, module) if name is None else _named(where, module, name)
@@ -199,3 +203,8 @@ def _server_of(value: object) -> AnyServer | None:
         return cast("AnyServer", value)
     inner = vars(value).get("_mcp_server") if hasattr(value, "__dict__") else None
     return cast("AnyServer", inner) if isinstance(inner, Server) else None
+
+
+async def kept_fresh(tasks: Tasks, work: Coroutine[Any, Any, None]) -> None:
+    """Do something with tasks. If they are of workflows, what changes in their file is taken in meanwhile."""
+    await (tasks.kept_fresh(work) if isinstance(tasks, WorkflowTasks) else work)

@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli import call, conformance, doctor, held, migrate, serve, stats, task_commands, tools, worker
+from raincheck.cli import (
+    call,
+    conformance,
+    doctor,
+    held,
+    migrate,
+    serve,
+    stats,
+    task_commands,
+    tools,
+    worker,
+    workflow_commands,
+)
 from raincheck.cli.demo import command as demo
 
 program = typer.Typer(
@@ -25,6 +37,7 @@ program.command(epilog=held.ANSWER)(held.answer)
 program.command(epilog=serve.EPILOG)(serve.serve)
 program.command(epilog=worker.EPILOG)(worker.worker)
 program.command(epilog=tools.EPILOG)(tools.tools)
+program.add_typer(workflow_commands.commands, name="workflow")
 program.add_typer(task_commands.commands, name="tasks")
 program.command(epilog=demo.EPILOG, short_help="See it work: three callers, and a server that dies.")(demo.demo)
 program.command(epilog=doctor.EPILOG)(doctor.doctor)

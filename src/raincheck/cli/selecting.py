@@ -57,6 +57,8 @@ OwnerOption = Annotated[
     str | None, typer.Option(metavar="OWNER", help="Only tasks of owners with this name, or of this kind.")
 ]
 ToolOption = Annotated[str | None, typer.Option(metavar="TOOL", help="Only tasks of this tool.")]
+StateOption = Annotated[str | None, typer.Option(metavar="STATE", help="Only processes in this state.")]
+SubjectOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Only tasks of workflows that are about this.")]
 StatusOption = Annotated[
     list[StatusWord] | None,
     typer.Option(metavar="STATUS", help=f"Only tasks that are so: {', '.join(StatusWord)}. Repeatable."),
@@ -71,6 +73,8 @@ class Filters:
     owner: str | None = None
     tool: str | None = None
     statuses: tuple[StatusWord, ...] = ()
+    state: str | None = None
+    subject: str | None = None
 
     @property
     def is_anything(self) -> bool:
@@ -86,7 +90,9 @@ class Filters:
     def matches(self, task: Task) -> bool:
         """The rest."""
         is_so = not self.statuses or any(word.fits(task) for word in self.statuses)
-        return is_so and (self.owner is None or is_named(task.owner, self.owner))
+        is_there = self.state in (None, None if task.state is None else task.state.name)
+        is_about = self.subject in (None, task.subject)
+        return is_so and is_there and is_about and (self.owner is None or is_named(task.owner, self.owner))
 
 
 def is_named(owner: Owner, name: str) -> bool:

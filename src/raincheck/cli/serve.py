@@ -8,25 +8,26 @@ from typing import Annotated, Any
 
 import typer
 
-from raincheck.cli.endings import refuse, tell
+from raincheck.cli.endings import tell
+from raincheck.cli.workflow_files import refuse_unusable
 from raincheck.errors import ConfigurationError, RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.
 EPILOG = """
-TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to.
+TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to; or a file of
+workflows that ends in .yaml, or a folder of such files, which are read again when they change.
 
 Examples:
 
 \b
   raincheck serve server.py
   raincheck serve server.py:mcp --http 127.0.0.1:8000
+  raincheck serve workflows.yaml --http 127.0.0.1:8000
   raincheck serve package.server:tasks --unix /run/user/1000/reports.sock --store /var/lib/tasks.db
 
 On stdio, stdout is for messages alone; everything else goes to stderr. SIGINT and SIGTERM stop it in good order, and a
 second one cuts the waiting for tools short. It ends with 0, or with 2 if it could not be started.
 """
-
-WORKFLOWS = (".yaml", ".yml")
 
 TargetArgument = Annotated[str, typer.Argument(metavar="TARGET", help="What to load, such as server.py:mcp.")]
 ConcurrencyOption = Annotated[
@@ -66,26 +67,12 @@ def serve(
         _serve(target, http, unix, wanted, as_json=as_json)
     except RaincheckError as error:
         # On stdio, stdout is not for that.
-        refuse(str(error), as_json=as_json and not (http is None and unix is None))
-
-
-def check_target(target: str, what: str) -> None:
-    """Refuse what can't be loaded yet.
-
-    Raises:
-        ConfigurationError: it is YAML.
-    """
-    if target.lower().endswith(WORKFLOWS):
-        raise ConfigurationError(
-            f"{target} is YAML, and this version of raincheck {what} no workflows from YAML yet: write the tools in "
-            f"Python, and name that file"
-        )
+        refuse_unusable(error, as_json=as_json and not (http is None and unix is None))
 
 
 def _serve(target: str, http: str | None, unix: Path | None, wanted: dict[str, Any], *, as_json: bool) -> None:
-    check_target(target, "serves")
     # The SDK takes most of a second to import. Other commands do without it.
-    from raincheck.cli.loading import load_tasks, stdout_aside
+    from raincheck.cli.loading import kept_fresh, load_tasks, stdout_aside
     from raincheck.cli.serving import (
         asks_who,
         is_open_to_others,
@@ -121,4 +108,4 @@ def _serve(target: str, http: str | None, unix: Path | None, wanted: dict[str, A
             )
         serving = serve_stdio(tasks)
     with unwrapped():
-        asyncio.run(serving)
+        asyncio.run(kept_fresh(tasks, serving))

@@ -68,6 +68,10 @@ def _facts(task: Task, now: datetime) -> Iterator[tuple[str, Text]]:
     yield "tool", Text(telling.told_tool(task.tool))
     state = telling.told_state(task, longest=2_000)
     yield "status", telling.told_status(task).append(f": {state}" if state else "", "default not bold")
+    if task.state is not None:
+        yield "state", Text(f"{printable(task.state.name)}, since {told_moment(task.state.since, now)}")
+    if task.subject is not None:
+        yield "subject", Text(printable(task.subject))
     yield "namespace", Text(printable(task.namespace))
     yield "owner", Text(telling.told_owner(task.owner))
     if task.parent_id is not None:

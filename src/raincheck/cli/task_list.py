@@ -11,7 +11,16 @@ from rich.text import Text
 
 from raincheck.cli import telling
 from raincheck.cli.plain import printable, told_id
-from raincheck.cli.selecting import Filters, NamespaceOption, OwnerOption, StatusOption, ToolOption, select
+from raincheck.cli.selecting import (
+    Filters,
+    NamespaceOption,
+    OwnerOption,
+    StateOption,
+    StatusOption,
+    SubjectOption,
+    ToolOption,
+    select,
+)
 from raincheck.cli.store_option import JsonOption, StoreOption, open_existing, run
 from raincheck.cli.task_facts import facts_of
 from raincheck.cli.telling import WIDE
@@ -52,6 +61,8 @@ def ls(
     owner: OwnerOption = None,
     tool: ToolOption = None,
     status: StatusOption = None,
+    state: StateOption = None,
+    subject: SubjectOption = None,
     limit: Annotated[int, typer.Option(min=1, help="How many to show at most.")] = DEFAULT_LIMIT,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,7 +70,7 @@ def ls(
 
     Everybody's, of every server that uses the store.
     """
-    filters = Filters(namespace, owner, tool, tuple(status or ()))
+    filters = Filters(namespace, owner, tool, tuple(status or ()), state, subject)
 
     async def work(clock: Clock) -> bool:
         async with open_existing(store, clock) as opened:

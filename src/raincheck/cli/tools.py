@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli.endings import refuse, tell
+from raincheck.cli.endings import tell
+from raincheck.cli.workflow_files import refuse_unusable
 from raincheck.errors import RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.
@@ -43,7 +44,7 @@ def tools(
         with stdout_aside():
             explanation = asyncio.run(load_tasks(target).explain(store))
     except RaincheckError as error:
-        refuse(str(error), as_json=as_json)
+        refuse_unusable(error, as_json=as_json)
     for warning in explanation.warnings:
         tell(warning)
     if as_json:

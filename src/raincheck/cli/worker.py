@@ -6,20 +6,22 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli.endings import refuse, tell
+from raincheck.cli.endings import tell
 from raincheck.cli.plain import json_of
-from raincheck.cli.serve import ConcurrencyOption, TargetArgument, check_target
+from raincheck.cli.serve import ConcurrencyOption, TargetArgument
+from raincheck.cli.workflow_files import refuse_unusable
 from raincheck.errors import ConfigurationError, RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.
 EPILOG = """
 TARGET is what the servers serve: a file or a module, and after a colon the Tasks in it, or the server that they are
-attached to. A worker runs tasks of that server's name, with its tools.
+attached to; or workflows. A worker runs tasks of that server's name, with its tools.
 
 Examples:
 
 \b
   raincheck worker package.server:mcp --store postgresql://app@db.example.com/tasks
+  raincheck worker workflows.yaml --store /var/lib/tasks.db
   raincheck worker server.py --concurrency 4 --queues build_report,transcode
   raincheck serve server.py --http 0.0.0.0:8000 --no-work
 
@@ -44,10 +46,9 @@ def worker(
 ) -> None:
     """Run the tasks of a file or a module, and serve nobody."""
     try:
-        check_target(target, "runs")
         _work(target, store, concurrency, None if queues is None else parse_queues(queues), as_json=as_json)
     except RaincheckError as error:
-        refuse(str(error), as_json=as_json)
+        refuse_unusable(error, as_json=as_json)
 
 
 def parse_queues(text: str) -> frozenset[str]:
@@ -66,7 +67,7 @@ def _work(
     target: str, store: str | None, concurrency: int | None, queues: frozenset[str] | None, *, as_json: bool
 ) -> None:
     # The SDK takes most of a second to import. Other commands do without it.
-    from raincheck.cli.loading import load_tasks, stdout_aside
+    from raincheck.cli.loading import kept_fresh, load_tasks, stdout_aside
     from raincheck.cli.serving import unwrapped
     from raincheck.cli.working import Post, check_shared, work
 
@@ -82,4 +83,4 @@ def _work(
             typer.echo(json_of(asdict(post), indent=None))
 
     with unwrapped():
-        asyncio.run(work(tasks, works))
+        asyncio.run(kept_fresh(tasks, work(tasks, works)))

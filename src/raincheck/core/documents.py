@@ -16,7 +16,7 @@ from raincheck.core.family import keep_in_family, may_forget
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import Task, TaskId, Tool
 from raincheck.core.turn import Line, Place, enters_queue, line_of, next_turn
 from raincheck.errors import AlreadyRecorded, StaleChange, TaskNotFound
 
@@ -39,6 +39,8 @@ class Documents(UserDict[TaskId, TaskDocument]):
         """The turn up to which claims have served each line. It outlives the tasks that had it."""
         self.durations: Mapping[str, Mapping[str, Sketch]] = {} if copied is None else copied.durations
         """How long tasks take, by namespace and tool. It outlives them too."""
+        self.definitions: Mapping[tuple[str, Tool], bytes] = {} if copied is None else copied.definitions
+        """What tools are made of, by namespace."""
 
     # What is looked for.
 
@@ -151,6 +153,12 @@ class Documents(UserDict[TaskId, TaskDocument]):
         if changed:
             self.durations = {**self.durations, namespace: {**known, **changed}}
         return {**known, **changed}
+
+    def remember(self, namespace: str, news: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+        """Keep what tools are made of, and return what those of live tasks are made of."""
+        self.definitions = {(namespace, tool): body for tool, body in news.items()} | dict(self.definitions)
+        live = {task.tool for task in self.live() if task.namespace == namespace}
+        return {tool: self.definitions[namespace, tool] for tool in live if (namespace, tool) in self.definitions}
 
     def write(self, change: Change) -> None:
         """Do what the change says, and begin the tasks that it spawns."""

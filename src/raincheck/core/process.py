@@ -36,7 +36,7 @@ def transition(task: Task, command: Transition, now: datetime, limits: Limits) -
         signals=task.signals + 1 if is_from_outside else task.signals,
         due_at=None,
         state=state,
-        status_message=clip(command.to),
+        status_message=clip(command.to if command.reason is None else f"{command.to}: {command.reason}"),
         # It gets on: what counts is going wrong at the same place.
         failures=0,
     )

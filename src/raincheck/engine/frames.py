@@ -100,7 +100,7 @@ def _refuse(constant: str) -> NoReturn:
 
 def describe_error(error: Exception) -> dict[str, Json]:
     """One of our errors as JSON. Any other becomes the plainest of ours."""
-    ours = next((kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__), None)
+    ours = next((kind for kind in type(error).__mro__ if errors.has(kind)), None)
     if ours is None:
         return {"type": RaincheckError.__name__, "message": plain_text(f"{type(error).__qualname__}: {error}")}
     facts = vars(error)

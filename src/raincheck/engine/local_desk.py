@@ -101,6 +101,11 @@ class LocalDesk:
 
     async def set_variables(self, variables: Mapping[str, Json]) -> None:
         await self.patience.checkpoint()
+        if self.hold.task.state is not None:
+            raise InvalidValue(
+                f"task {self.hold.task.id!r} is a process, whose data changes with its transitions: let the action "
+                f"return Next(…, data)"
+            )
         await self.hold.note(Note(self.hold.fence, variables=encode(variables, what="variables")))
 
     async def keep_artifact(self, name: str, content: Json) -> None:

@@ -30,6 +30,11 @@ class ProcessDesk:
         self._checkpoints.enter(f"{state.number} {state.name}: ")
         return situation_of(self._hold.journal, state)
 
+    @property
+    def said(self) -> str | None:
+        """What callers read of where the process is: the state, and why it is there."""
+        return self._hold.task.status_message
+
     async def take(self, fired: Fired, situation: Situation, actor: str) -> bool:
         """Take a transition; false if somebody else took one first."""
         try:

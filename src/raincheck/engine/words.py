@@ -4,11 +4,12 @@ import asyncio
 import traceback
 from typing import Any
 
+from raincheck import errors
 from raincheck.core.payload import encode
 from raincheck.engine.finding import BodyPlace
 from raincheck.engine.frames import describe_error, pack, plain_text
 from raincheck.engine.sync_context import BodyStopped
-from raincheck.errors import NotJson, RaincheckError, TooLarge, ToolError
+from raincheck.errors import NotJson, TooLarge, ToolError
 
 LONGEST_TEXT = 256 * 1024
 """The most characters of a message or a traceback that are passed on."""
@@ -38,7 +39,7 @@ def say_raised(error: BaseException, place: BodyPlace) -> bytes:
 def _describe(error: BaseException, place: BodyPlace) -> dict[str, Any]:
     if isinstance(error, ToolError):
         encode(error.content, what="the content of a ToolError")  # type: ignore[arg-type] # it refuses what is not JSON
-    is_ours = isinstance(error, ToolError) or type(error).__module__ == RaincheckError.__module__
+    is_ours = isinstance(error, ToolError) or errors.has(type(error))
     return {
         "type": type(error).__qualname__,
         "message": _shorten(_text_of(error)),

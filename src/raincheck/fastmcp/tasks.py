@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, NoReturn, TypeVar, Unpack, cast, overload
 
 from fastmcp.tools import Tool
 from fastmcp.utilities.authorization import AuthCheck
@@ -23,6 +23,7 @@ from raincheck.server.functions import name_of
 from raincheck.server.options import PLAIN_WAIT
 from raincheck.server.owners import Anonymous, OwnerFunction
 from raincheck.server.policy import ServedSettings
+from raincheck.server.ready import ReadyOptions
 from raincheck.server.served import check_settings
 from raincheck.server.tasks import ATTACHED
 from raincheck.server.tasks import Tasks as ServerTasks
@@ -178,6 +179,12 @@ class Tasks(ServerTasks):
             return fn
 
         return decorate if fn is None else decorate(fn)
+
+    def _list(self, name: str, options: ReadyOptions) -> NoReturn:
+        del options
+        raise ConfigurationError(
+            f"tool {name!r} is ready to run, and FastMCP's are functions: add one to the server, and enable it here"
+        )
 
     def _heed(self, tool: Tool) -> None:
         """What FastMCP's own decorator said of tasks holds, unless something was said here."""

@@ -57,6 +57,7 @@ class ServedTools:
         self._toolbox = toolbox
         self._workplace = workplace
         self._by_name: dict[str, ServedTool] = {}
+        self._ready: dict[str, None] = {}
         self.handler: Handler | None = None
         """The server's own, which runs the tools of others."""
 
@@ -66,21 +67,55 @@ class ServedTools:
         Raises:
             ConfigurationError: it can't work like that, or there is one of its name.
         """
-        knows = self._server.get_tool_input_schema
-        if knows is not None and knows(function.name) is not None:
-            raise ConfigurationError(
-                f"the server has a tool {function.name!r} already: give one of the two another name"
-            )
+        self.check_free(function.name)
         key = settings.get("idempotency")
         if isinstance(key, str) and key not in function.sdk.parameters.get("properties", {}):
             raise ConfigurationError(f"tool {function.name!r}: idempotency names an argument, and it has no {key!r}")
         return self._keep(function.name, function.body(settings.get("isolation")), function.sdk, settings)
+
+    def check_free(self, name: str) -> None:
+        """Refuse a name that a tool of the server has.
+
+        Raises:
+            ConfigurationError: it has.
+        """
+        knows = self._server.get_tool_input_schema
+        if name in self._ready or (knows is not None and knows(name) is not None):
+            raise ConfigurationError(f"the server has a tool {name!r} already: give one of the two another name")
+
+    def keep_ready(self, tool: TaskTool, policy: TaskPolicy, sdk: SdkTool) -> None:
+        """Serve a tool that was made elsewhere, in the place of any that was served under its name."""
+        self._toolbox.replace(tool)
+        self._by_name[tool.name] = ServedTool(tool, policy, sdk)
+        self._ready[tool.name] = None
+
+    @property
+    def ready(self) -> list[ServedTool]:
+        """Those that were made elsewhere."""
+        return [self._by_name[name] for name in self._ready]
+
+    def check_ready(self, name: str) -> None:
+        """Refuse a name that no tool has which was made elsewhere.
+
+        Raises:
+            ConfigurationError: it has none.
+        """
+        if name not in self._ready:
+            there = ", ".join(sorted(self._ready)) or "none at all"
+            raise ConfigurationError(f"no tool {name!r} was added, so it can't be exchanged: there is {there}")
+
+    def remove(self, name: str) -> None:
+        """Serve a tool no more that was made elsewhere. What runs it goes on: the toolbox keeps it."""
+        del self._ready[name]
+        del self._by_name[name]
 
     def find(self, name: str) -> ServedTool | None:
         """The tool of this name, if its calls become tasks and the server still has it."""
         if not self.has(name):
             return None
         known, current = self._by_name.get(name), tool_of(self._workplace.server, name)
+        if self._workplace.server is None and name in self._ready:
+            return known
         # If the server has another of that name by now, that is called.
         if known is not None and known.sdk is current:
             return known
@@ -105,7 +140,7 @@ class ServedTools:
     def has(self, name: str) -> bool:
         """Whether the server has a tool of this name, as far as it can tell."""
         knows = self._server.get_tool_input_schema
-        return knows is None or knows(name) is not None
+        return knows is None or name in self._ready or knows(name) is not None
 
     def take_listed(self, name: str) -> None:
         """The server has the tool now: from here on, it is that one."""

@@ -22,6 +22,7 @@ from raincheck.server.options import PLAIN_WAIT, Options
 from raincheck.server.own_calls import caller_of
 from raincheck.server.owners import Anonymous, OwnerFunction
 from raincheck.server.policy import ServedSettings
+from raincheck.server.ready import ReadyTools
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyServer, lowlevel_of
 from raincheck.server.served import ServedTools, check_settings
@@ -39,7 +40,7 @@ ATTACHED = "raincheck_tasks"
 """Where a server keeps its tasks."""
 
 
-class Tasks:
+class Tasks(ReadyTools):
     """Durable tasks for a server.
 
         mcp = MCPServer("reports")
@@ -204,7 +205,7 @@ class Tasks:
                 )
             function = ServedFunction(fn, name_of(fn, name), self._workplace, **listing)
             self._tools.add(function, settings)
-            stand_in = function.stand_in(caller_of(function, self._running), *request_parameter(function.sdk))
+            stand_in = function.stand_in(caller_of(function.sdk, self._running), *request_parameter(function.sdk))
             self._server.add_tool(stand_in, name=function.name, **listing)  # type: ignore[arg-type] # its own parameters
             self._tools.take_listed(function.name)
             return fn

@@ -1,7 +1,6 @@
 """What a store is asked, and what it answers with. Whatever a store can't get wrong in its own way is decided here."""
 
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -11,7 +10,6 @@ from raincheck.core.change import Change
 from raincheck.core.commands import Claim, Command, Due
 from raincheck.core.content import Journal
 from raincheck.core.decide import decide
-from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId, Tool
@@ -21,8 +19,6 @@ from raincheck.errors import InvalidValue
 PAGE_LIMIT = 1_000
 
 LONGEST_LEASE = timedelta(days=1)
-
-SECRET_SIZE = 32
 
 ANY_TIME = datetime.min.replace(tzinfo=UTC)
 """Says of something that it may be done now, whatever the time is: clocks are set back now and then."""
@@ -182,65 +178,6 @@ def overdue_of(tasks: Iterable[Task], *, now: datetime, limit: int) -> tuple[Tas
 def page_size(limit: int) -> int:
     """A limit within bounds."""
     return max(1, min(limit, PAGE_LIMIT))
-
-
-def check_named_once(changes: Sequence[Change]) -> None:
-    """Refuse a commit that names a task twice, changed or spawned.
-
-    Raises:
-        InvalidValue: it would not be clear what holds.
-    """
-    ids = [change.before.id for change in changes]
-    ids += [creation.task.id for change in changes for creation in change.spawned]
-    if len(set(ids)) < len(ids):
-        raise InvalidValue(f"a commit may name a task only once, not {sorted(ids)}")
-
-
-def check_secret_name(name: str) -> None:
-    """Refuse a name that no secret can have.
-
-    Raises:
-        InvalidValue: it can't be kept exactly as it is.
-    """
-    check_name(name, what="a secret's name")
-
-
-def check_states_scope(scope: Scope) -> None:
-    """Refuse to count states over all namespaces: a workflow of one is none of another.
-
-    Raises:
-        InvalidValue: there is no namespace.
-    """
-    if scope.namespace is None:
-        raise InvalidValue("processes are counted within one namespace: name it")
-
-
-def check_definitions(namespace: str, definitions: Mapping[Tool, bytes]) -> None:
-    """Refuse definitions that can't be kept.
-
-    Raises:
-        InvalidValue: the namespace, or the name or version of a tool, can't be kept exactly as it is.
-    """
-    check_name(namespace, what="a namespace")
-    for tool in definitions:
-        check_name(tool.name, what="a tool's name")
-        check_name(tool.version, what="a tool's version")
-
-
-def check_news(namespace: str, news: Mapping[str, Sketch]) -> None:
-    """Refuse durations that can't be kept.
-
-    Raises:
-        InvalidValue: the namespace, or the name of a tool, can't be kept exactly as it is.
-    """
-    check_name(namespace, what="a namespace")
-    for tool in news:
-        check_name(tool, what="a tool's name")
-
-
-def new_secret() -> bytes:
-    """Random bytes for a secret that is not there yet. Of several that are made at once, the store keeps one."""
-    return secrets.token_bytes(SECRET_SIZE)
 
 
 def page_of(tasks: Iterable[Task], query: TaskQuery, *, now: datetime, after: Position | None, limit: int) -> Page:

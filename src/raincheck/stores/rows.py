@@ -190,9 +190,7 @@ _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase}
 
 
 # Few of these exist and every task has one, so each is made once.
-@lru_cache(1_024)
-def _owner(key: str) -> Owner:
-    return Owner.from_key(key)
+_owner = lru_cache(1_024)(Owner.from_key)
 
 
 @lru_cache(256)

@@ -4,13 +4,13 @@ Each method runs without giving up the event loop, and records are frozen, so no
 what is handed out can't be changed behind the store's back.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, Journal, View
+from raincheck.core.counting import count_live, count_states
 from raincheck.core.document import TaskDocument
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
@@ -18,6 +18,13 @@ from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import StoreUnavailable
+from raincheck.stores.checks import (
+    check_definitions,
+    check_named_once,
+    check_news,
+    check_secret_name,
+    new_secret,
+)
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
 from raincheck.stores.memory.documents import IndexedDocuments, Transaction
@@ -28,12 +35,6 @@ from raincheck.stores.requests import (
     Page,
     Position,
     TaskQuery,
-    check_definitions,
-    check_named_once,
-    check_news,
-    check_secret_name,
-    check_states_scope,
-    new_secret,
     next_moment,
     overdue_of,
     page_of,
@@ -49,7 +50,6 @@ class MemoryStore:
     def __init__(self) -> None:
         self._documents = IndexedDocuments()
         self._secrets: dict[str, bytes] = {}
-        self._definitions: dict[tuple[str, Tool], bytes] = {}
         self._feeds = Feeds()
         self._is_open = False
 
@@ -131,20 +131,10 @@ class MemoryStore:
         return page_of(self._opened().tasks(), query, now=now, after=after, limit=limit)
 
     async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
-        check_states_scope(scope)
-        counts: Counter[tuple[str, str]] = Counter()
-        for task in self._opened().tasks():
-            is_shown = scope.may_list and scope.covers(task.namespace, task.owner) and not task.is_expired(now)
-            if is_shown and task.state is not None:
-                counts[task.tool.name, task.state.name] += 1
-        return dict(counts)
+        return count_states(self._opened().tasks(), scope, now)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
-        counts: dict[Phase, int] = {}
-        for task in self._opened().live():
-            if scope.may_list and scope.covers(task.namespace, task.owner):
-                counts[task.phase] = counts.get(task.phase, 0) + 1
-        return counts
+        return count_live(self._opened().live(), scope)
 
     async def secret(self, name: str) -> bytes:
         check_secret_name(name)
@@ -153,10 +143,7 @@ class MemoryStore:
 
     async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
         check_definitions(namespace, definitions)
-        live = {task.tool for task in self._opened().live() if task.namespace == namespace}
-        for tool, body in definitions.items():
-            self._definitions.setdefault((namespace, tool), body)
-        return {tool: body for (where, tool), body in self._definitions.items() if where == namespace and tool in live}
+        return self._opened().remember(namespace, definitions)
 
     async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
         check_news(namespace, news)

@@ -9,16 +9,18 @@ from psycopg import AsyncConnection
 from psycopg.errors import DataCorrupted
 
 from raincheck.core.content import Artifact, Journal, View
+from raincheck.core.counting import check_states_scope
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import InvalidValue, TaskNotFound
 from raincheck.stores import rows as shared
+from raincheck.stores.checks import check_secret_name
 from raincheck.stores.postgres import rows
 from raincheck.stores.postgres.clock import DatabaseClock
 from raincheck.stores.postgres.queries import QUERIES
-from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, check_secret_name, overdue_of, page_size
+from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, overdue_of, page_size
 
 Connection: TypeAlias = AsyncConnection[rows.Row]
 
@@ -126,6 +128,7 @@ async def count_live(connection: Connection, scope: Scope) -> dict[Phase, int]:
 
 
 async def count_states(connection: Connection, scope: Scope, now: datetime) -> dict[tuple[str, str], int]:
+    check_states_scope(scope)
     parameters = _scope_parameters(scope) | {"now": shared.to_micros(now)}
     return {(tool, state): count for tool, state, count in await _all(connection, "count_states", parameters)}
 

@@ -18,6 +18,7 @@ from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import StoreUnavailable
+from raincheck.stores.checks import check_news
 from raincheck.stores.dispatch import Dispatcher, Jobs
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
@@ -29,17 +30,7 @@ from raincheck.stores.postgres.reads import Connection
 from raincheck.stores.postgres.tables import Tables
 from raincheck.stores.postgres.transactions import Transactions
 from raincheck.stores.postgres.watch import watch
-from raincheck.stores.requests import (
-    PAGE_LIMIT,
-    ClaimRequest,
-    HeldAttempt,
-    Page,
-    Position,
-    TaskQuery,
-    check_definitions,
-    check_news,
-    check_states_scope,
-)
+from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
 
 T = TypeVar("T")
 
@@ -188,7 +179,6 @@ class PostgresStore:
         return await self._read(partial(reads.list_tasks, query=query, now=now, after=after, limit=limit))
 
     async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
-        check_states_scope(scope)
         return await self._read(partial(reads.count_states, scope=scope, now=now)) if scope.may_list else {}
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
@@ -199,7 +189,6 @@ class PostgresStore:
         return await self._write(partial(writes.secret, name=name)) if found is None else found
 
     async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
-        check_definitions(namespace, definitions)
         return await self._write(partial(writes.remember, namespace=namespace, definitions=definitions))
 
     async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
@@ -218,8 +207,7 @@ class PostgresStore:
                 yield feed
             finally:
                 if len(self._feeds) == 1:
-                    # The last to listen. Whoever comes next begins anew.
-                    self._watching.cancel()
+                    self._watching.cancel()  # The last to listen. Whoever comes next begins anew.
 
     async def _read(self, read: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._opened().read(read)

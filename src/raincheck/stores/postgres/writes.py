@@ -11,9 +11,10 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.stores import rows as shared
+from raincheck.stores.checks import check_definitions, check_named_once, new_secret
 from raincheck.stores.postgres import reads, rows
 from raincheck.stores.postgres.tables import Tables
-from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, check_named_once, new_secret, page_size
+from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, page_size
 
 
 async def create(tables: Tables, creation: Creation, quota: Quota, now: datetime) -> Task:
@@ -131,6 +132,7 @@ async def secret(tables: Tables, name: str) -> bytes:
 
 
 async def remember(tables: Tables, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+    check_definitions(namespace, definitions)
     for tool, body in definitions.items():
         parameters = {"namespace": namespace, "tool": tool.name, "version": tool.version, "body": body}
         await tables.execute("put_definition", parameters)

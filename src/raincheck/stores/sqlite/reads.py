@@ -9,13 +9,15 @@ from datetime import datetime
 from functools import lru_cache
 
 from raincheck.core.content import Artifact, Journal, View
+from raincheck.core.counting import check_states_scope
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import InvalidValue, TaskNotFound
 from raincheck.stores import rows
-from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, check_secret_name, overdue_of, page_size
+from raincheck.stores.checks import check_secret_name
+from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, overdue_of, page_size
 from raincheck.stores.sqlite.errors import Damaged
 from raincheck.stores.sqlite.queries import QUERIES
 
@@ -109,6 +111,7 @@ def count_live(connection: sqlite3.Connection, scope: Scope) -> dict[Phase, int]
 
 
 def count_states(connection: sqlite3.Connection, scope: Scope, now: datetime) -> dict[tuple[str, str], int]:
+    check_states_scope(scope)
     found = connection.execute(QUERIES["count_states"], _scope_parameters(scope) | {"now": rows.to_micros(now)})
     return {(tool, state): count for tool, state, count in found.fetchall()}
 

@@ -23,19 +23,10 @@ from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import ConfigurationError, StoreUnavailable
+from raincheck.stores.checks import check_news
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
-from raincheck.stores.requests import (
-    PAGE_LIMIT,
-    ClaimRequest,
-    HeldAttempt,
-    Page,
-    Position,
-    TaskQuery,
-    check_definitions,
-    check_news,
-    check_states_scope,
-)
+from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
 from raincheck.stores.sqlite import reads, writes
 from raincheck.stores.sqlite.connect import (
     Connect,
@@ -189,7 +180,6 @@ class SqliteStore:
         return await self._read(partial(reads.list_tasks, query=query, now=now, after=after, limit=limit))
 
     async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
-        check_states_scope(scope)
         return await self._read(partial(reads.count_states, scope=scope, now=now)) if scope.may_list else {}
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
@@ -200,7 +190,6 @@ class SqliteStore:
         return await self._write(partial(writes.secret, name=name)) if found is None else found
 
     async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
-        check_definitions(namespace, definitions)
         return await self._write(partial(writes.remember, namespace=namespace, definitions=definitions))
 
     async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:

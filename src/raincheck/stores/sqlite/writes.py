@@ -12,7 +12,8 @@ from raincheck.core.family import keep_in_family
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.stores import rows
-from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, check_named_once, new_secret, page_size
+from raincheck.stores.checks import check_definitions, check_named_once, new_secret
+from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, page_size
 from raincheck.stores.sqlite import reads
 from raincheck.stores.sqlite.queries import QUERIES
 from raincheck.stores.sqlite.tables import Tables
@@ -122,6 +123,7 @@ def secret(connection: sqlite3.Connection, name: str) -> Written[bytes]:
 def remember(
     connection: sqlite3.Connection, namespace: str, definitions: Mapping[Tool, bytes]
 ) -> Written[dict[Tool, bytes]]:
+    check_definitions(namespace, definitions)
     rows_of = [(namespace, tool.name, tool.version, body) for tool, body in definitions.items()]
     connection.executemany(QUERIES["put_definition"], rows_of)
     found = connection.execute(QUERIES["needed_definitions"], {"namespace": namespace}).fetchall()

@@ -9,8 +9,8 @@ import pytest
 from raincheck.core.commands import Cancel
 from raincheck.core.text import NAME_LIMIT
 from raincheck.errors import InvalidValue, StoreUnavailable
+from raincheck.stores.checks import SECRET_SIZE
 from raincheck.stores.interface import Store
-from raincheck.stores.requests import SECRET_SIZE
 from raincheck.testing.contract.base import ContractBase
 from raincheck.testing.scene import Scene, hear_until
 

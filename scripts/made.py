@@ -1,0 +1,14 @@
+"""Files that are made of something else as a whole."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts import shapes
+
+from raincheck.workflows import schema
+
+
+def files(root: Path) -> Iterator[tuple[Path, str]]:
+    """Each with what it should say."""
+    yield from ((module, shapes.write(module)) for module in sorted(root.glob("src/raincheck/wire/*_shapes.py")))
+    yield from ((file, schema.written()) for file in root.glob("src/raincheck/workflows/schema.json"))

@@ -1,0 +1,35 @@
+"""Workflows: guarded state machines, in Python or YAML, and YAML pipelines. Each is a tool, whose tasks are durable."""
+
+from typing import TYPE_CHECKING, Any
+
+from raincheck.workflows.machine import Machine, Next, Outcome, State, Timeout, Transition
+from raincheck.workflows.machine_run import machine_tool
+
+if TYPE_CHECKING:
+    from raincheck.workflows.faults import Fault, WorkflowFaults
+    from raincheck.workflows.file import Workflows, load_workflows
+
+__all__ = [
+    "Fault",
+    "Machine",
+    "Next",
+    "Outcome",
+    "State",
+    "Timeout",
+    "Transition",
+    "WorkflowFaults",
+    "Workflows",
+    "load_workflows",
+    "machine_tool",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the package has under that name
+    # Files need more than state machines in Python do.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from raincheck.workflows import file
+    except ImportError as error:
+        raise ImportError(f"files of workflows need {error.name}: pip install 'raincheck[workflows]'") from error
+    return getattr(file, name)

@@ -1,0 +1,112 @@
+"""HTTP for steps: only where the file allows, also after redirects, and never more of an answer than is wanted."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx2
+
+from raincheck.workflows.action import ActionFailed
+from raincheck.workflows.surroundings import Surroundings
+
+MOST_REDIRECTS = 5
+USUAL_PORTS = {"http": 80, "https": 443}
+PATIENCE = 60.0
+"""Seconds without a sign of the server, if the step has no timeout that is over before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    charset: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a server is asked."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    max_body: int
+
+
+async def fetch(request: Request, surroundings: Surroundings | None) -> Answer:
+    """Send a request, and follow where it is sent on to.
+
+    Without surroundings it goes wherever it says, but nowhere else.
+
+    Raises:
+        ActionFailed: it is not allowed there, there is no answer, or a larger one than is wanted.
+    """
+    client = await asyncio.to_thread(_make_client)
+    try:
+        async with client:
+            return await _follow(client, request, surroundings)
+    except httpx2.TimeoutException as error:
+        raise ActionFailed("timeout", f"{_host(request.url)} did not answer in time") from error
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        # Without its words, which may tell of what was sent.
+        raise ActionFailed("http", f"{_host(request.url)} can't be asked: {type(error).__name__}") from error
+    except (ValueError, UnicodeError) as error:
+        raise ActionFailed("refused", f"this request can't be sent: {type(error).__name__}") from error
+
+
+def _make_client() -> httpx2.AsyncClient:
+    """In a thread, since it reads certificates."""
+    return httpx2.AsyncClient(timeout=PATIENCE, follow_redirects=False)
+
+
+async def _follow(client: httpx2.AsyncClient, request: Request, surroundings: Surroundings | None) -> Answer:
+    built = client.build_request(request.method, request.url, headers=dict(request.headers), content=request.body)
+    for _ in range(MOST_REDIRECTS + 1):
+        check_url(str(built.url), surroundings)
+        response = await client.send(built, stream=True)
+        try:
+            following = response.next_request
+            if following is None or surroundings is None:
+                return await _read(response, request.max_body)
+        finally:
+            await response.aclose()
+        built = following
+    raise ActionFailed("http", f"{_host(request.url)} redirects more than {MOST_REDIRECTS} times")
+
+
+def check_url(url: str, surroundings: Surroundings | None) -> None:
+    """Refuse a URL that the file does not allow.
+
+    Raises:
+        ActionFailed: it says what to do.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise ActionFailed("refused", "this is no URL") from error
+    if parts.scheme not in USUAL_PORTS or not host:
+        raise ActionFailed("refused", f"a URL begins with https:// or http:// and a host, not {url[:60]!r}")
+    if surroundings is not None and not surroundings.allows_host(host, port or USUAL_PORTS[parts.scheme]):
+        raise ActionFailed("refused", f"host {host!r} is not allowed: add it to `allow.hosts`")
+
+
+async def _read(response: httpx2.Response, most: int) -> Answer:
+    body = bytearray()
+    async for chunk in response.aiter_bytes(65_536):
+        body += chunk
+        if len(body) > most:
+            raise ActionFailed("too-large", f"the answer has more than {most:,} bytes: raise `max_body`")
+    charset = response.charset_encoding or "utf-8"
+    return Answer(response.status_code, dict(response.headers.items()), bytes(body), charset)
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "the server"
+    except ValueError:
+        return "the server"

@@ -1,0 +1,126 @@
+"""Expressions: what a file says of values that are not known yet.
+
+Only text from files is ever compiled. What an expression makes is JSON.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TypeAlias, cast
+
+from jinja2 import Template as CompiledTemplate
+from jinja2 import nodes
+from jinja2.exceptions import TemplateError
+from jinja2.parser import Parser
+
+from raincheck.core.payload import Json, encode
+from raincheck.errors import InvalidValue
+from raincheck.workflows.sandbox import TEXT_LIMIT, Sandbox, plain
+
+Scope: TypeAlias = Mapping[str, Json]
+"""The names that an expression can use, and what they are."""
+
+Chain: TypeAlias = tuple[str, ...]
+"""A name and what is taken from it by constant names: `steps.build.result` is three."""
+
+SOURCE_LIMIT = 4_000
+"""Characters of one expression."""
+
+SANDBOX = Sandbox()
+_VALUE = "_value"
+TOO_DEEP = (RecursionError, MemoryError, SyntaxError)
+
+
+class InvalidExpression(InvalidValue):
+    """Text that is no expression, or no text with expressions in it."""
+
+
+class ExpressionFailed(InvalidValue):
+    """An expression that can't be worked out with these values."""
+
+
+class Expression:
+    """Something to be worked out when its values are known."""
+
+    def __init__(self, node: nodes.Expr, source: str) -> None:
+        self.source = source
+        # It joins text without a bound.
+        if isinstance(node, nodes.Concat) or node.find(nodes.Concat) is not None:
+            raise InvalidExpression("`~` is not taken here: use `+`, or the filter join")
+        self.paths = frozenset(_chains(node))
+        assign = nodes.Assign(nodes.Name(_VALUE, "store"), node, lineno=1)
+        try:
+            self._compiled: CompiledTemplate = SANDBOX.from_string(nodes.Template([assign], lineno=1))
+        except TemplateError as error:
+            raise InvalidExpression(f"{source!r}: {error.message}") from error
+        except TOO_DEEP as error:
+            raise InvalidExpression("this expression is nested too deep") from error
+
+    @classmethod
+    def parse(cls, text: str) -> "Expression":
+        """An expression, such as `steps.build.result.exit_code == 0`.
+
+        Raises:
+            InvalidExpression: it is none.
+        """
+        if len(text) > SOURCE_LIMIT:
+            raise InvalidExpression(f"an expression has at most {SOURCE_LIMIT:,} characters")
+        if text.strip().startswith("{{"):
+            raise InvalidExpression(f"{text!r} is an expression anyway: write it without {{{{ and }}}}")
+        try:
+            parser = Parser(SANDBOX, text, state="variable")
+            node = parser.parse_expression()
+            if not parser.stream.eos:
+                raise InvalidExpression(f"{text!r} goes on after its end: {parser.stream.current}")
+        except TemplateError as error:
+            raise InvalidExpression(f"{text!r} is no expression: {error.message}") from error
+        except TOO_DEEP as error:
+            raise InvalidExpression("this expression is nested too deep") from error
+        return cls(node, text)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names that it begins from."""
+        return frozenset(chain[0] for chain in self.paths)
+
+    def evaluate(self, scope: Scope) -> Json:
+        """What it is with these values.
+
+        Raises:
+            ExpressionFailed: it can't be worked out, or is not JSON, or too large.
+        """
+        context = self._compiled.new_context(dict(scope))
+        try:
+            for _ in self._compiled.root_render_func(context):
+                pass
+            value = plain(context.vars[_VALUE])
+            size = len(encode(value, what="it"))
+        except Exception as error:
+            # Whatever a filter makes of values that it is not for: all of it is about this expression.
+            raise ExpressionFailed(f"{self.source!r} can't be worked out: {error}") from error
+        if size > TEXT_LIMIT:
+            raise ExpressionFailed(f"{self.source!r} is too large: {size:,} bytes, and {TEXT_LIMIT:,} are allowed")
+        return value
+
+
+def _chains(node: nodes.Node) -> Iterator[Chain]:
+    chain = _chain(node)
+    if chain is not None:
+        if chain[0] not in SANDBOX.globals:
+            yield chain
+        return
+    for child in node.iter_child_nodes():
+        yield from _chains(child)
+
+
+def _chain(node: nodes.Node) -> Chain | None:
+    match node:
+        case nodes.Name():
+            return (node.name,)
+        case nodes.Getattr():
+            before = _chain(node.node)
+            return None if before is None else (*before, node.attr)
+        case nodes.Getitem(arg=nodes.Const(value=str())):
+            before = _chain(node.node)
+            return None if before is None else (*before, str(cast("nodes.Const", node.arg).value))
+        case _:
+            return None

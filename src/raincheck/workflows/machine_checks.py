@@ -1,0 +1,65 @@
+"""What is wrong with a state machine, all of it at once."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raincheck.workflows.machine import State
+
+
+def faults_of(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
+    """Where something is wrong, and what."""
+    if not states:
+        yield "states", "there is none: name at least a first and a last one"
+        return
+    names = Counter(state.name for state in states)
+    for name, count in names.items():
+        if count > 1:
+            yield f"states.{name}", f"{count} states have this name: give each its own"
+    if states[0].kind is not None:
+        yield f"states.{states[0].name}", "processes begin here, and it is an end"
+    if all(state.kind is None for state in states):
+        yield "states", "none is an end: give at least one a kind (success, failure or cancel)"
+    for state in states:
+        yield from _faults_of_state(state, set(names))
+    yield from _unreachable(states)
+
+
+def _faults_of_state(state: "State", names: set[str]) -> Iterator[tuple[str, str]]:
+    where = f"states.{state.name}"
+    if state.kind not in (None, "success", "failure", "cancel"):
+        yield where, f"kind is success, failure or cancel, not {state.kind!r}"
+    if state.kind is not None and (state.transitions or state.action or state.timeout):
+        yield where, "it is an end: nothing is done there, and nothing leads out of it"
+    if state.kind is None and not state.transitions:
+        yield where, "nothing leads out of it: add a transition, or give it a kind"
+    actions = Counter(one.action for one in state.transitions)
+    for one in state.transitions:
+        if actions[one.action] > 1:
+            yield f"{where}.transitions.{one.action}", "several ways out have this name: give each its own"
+        if one.to not in names:
+            yield f"{where}.transitions.{one.action}", f"leads to {one.to!r}, which is no state"
+        if one.on is not None and state.action is None:
+            yield f"{where}.transitions.{one.action}", "is picked by the outcome of an action, and the state has none"
+    if state.timeout is not None:
+        if state.timeout.action not in actions:
+            yield f"{where}.timeout", f"takes {state.timeout.action!r}, which does not lead out of this state"
+        if not state.timeout.after > 0:
+            yield f"{where}.timeout", f"is after a number of seconds above 0, not {state.timeout.after!r}"
+    if state.on_error is not None and state.on_error not in actions:
+        yield f"{where}.on_error", f"takes {state.on_error!r}, which does not lead out of this state"
+
+
+def _unreachable(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
+    reached = {states[0].name}
+    ahead = [states[0].name]
+    ways = {state.name: [one.to for one in state.transitions] for state in states}
+    while ahead:
+        for name in ways.get(ahead.pop(), ()):
+            if name not in reached:
+                reached.add(name)
+                ahead.append(name)
+    for state in states:
+        if state.name not in reached:
+            yield f"states.{state.name}", "no process ever gets there: lead a transition to it, or leave it out"

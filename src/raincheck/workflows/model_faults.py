@@ -1,0 +1,124 @@
+"""What pydantic finds wrong with a file, in words for whoever wrote it."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from raincheck.workflows.faults import Fault
+from raincheck.workflows.source import Source
+from raincheck.workflows.yaml_values import Route
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
+
+def faults_of(
+    error: ValidationError, source: Source, prefix: Route, model: type[BaseModel]
+) -> Iterator[tuple[Route, Fault]]:
+    """The faults, each with the way to what it is about. What is tried in several ways is one fault."""
+    details = [(_route(source, prefix, one), one) for one in error.errors(include_url=False)]
+    details.sort(key=lambda pair: list(map(str, pair[0])))
+    for route, pairs in groupby(details, key=lambda pair: pair[0]):
+        yield route[len(prefix) :], source.fault(route, _message([one for _, one in pairs], model))
+
+
+def _route(source: Source, prefix: Route, detail: ErrorDetails) -> Route:
+    """Where it is in the file: pydantic also names the ways in which it has tried to read a value."""
+    route, value = prefix, _at(source.data, prefix)
+    for part in detail["loc"]:
+        inner = _at(value, (part,))
+        is_there = isinstance(value, Mapping) and part in value
+        if is_there or (isinstance(value, list) and isinstance(part, int)):
+            route, value = (*route, part), inner
+    return (*route, str(detail["loc"][-1])) if detail["type"] == "missing" else route
+
+
+def _at(value: Any, route: Sequence[str | int]) -> Any:  # noqa: ANN401 - whatever the file says
+    for part in route:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _message(details: list[ErrorDetails], model: type[BaseModel]) -> str:
+    wanted = list(dict.fromkeys(_WANTED[one["type"]] for one in details if one["type"] in _WANTED))
+    if wanted and len(details) == sum(one["type"] in _WANTED for one in details):
+        return f"it must be {' or '.join(wanted)}, not {_shown(details[0]['input'])}"
+    return _single(next(one for one in details if one["type"] not in _WANTED), model)
+
+
+def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    context: dict[str, Any] = detail.get("ctx", {})
+    match detail["type"]:
+        case "missing":
+            return "it is missing: add it"
+        case "extra_forbidden":
+            return "it is not known here" + _suggestion(str(detail["loc"][-1]), model)
+        case "literal_error":
+            return f"it must be {context['expected']}, not {_shown(detail['input'])}"
+        case "string_pattern_mismatch":
+            return f"{_shown(detail['input'])} is not written right: it must match {context['pattern']}"
+        case "too_short":
+            return "it is empty: say at least one"
+        case "too_long":
+            return f"it has {context['actual_length']}: at most {context['max_length']} are allowed"
+        case _:
+            return _lowered(detail["msg"])
+
+
+def _suggestion(name: str, model: type[BaseModel]) -> str:
+    near = difflib.get_close_matches(name, sorted(set(_names(model, set()))), n=1, cutoff=0.7)
+    return f": did you mean {near[0]}?" if near and near[0] != name else ": remove it, or see where it belongs"
+
+
+def _names(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[str]:
+    """All keys that a model and those in it know."""
+    if model in seen:
+        return
+    seen.add(model)
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+        for inner in _models(field.annotation):
+            yield from _names(inner, seen)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any type
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(cast("object", annotation), "__args__", ()):
+        yield from _models(inner)
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case Mapping():
+            return "a mapping"
+        case list():
+            return "a list"
+        case str():
+            return repr(value if len(value) <= 60 else f"{value[:60]}…")
+        case bool():
+            return str(value).lower()
+        case _:
+            return repr(value)
+
+
+def _lowered(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    return message[:1].lower() + message[1:]

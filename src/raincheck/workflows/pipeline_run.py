@@ -1,0 +1,158 @@
+"""One task that runs a pipeline.
+
+Theory of operation
+===================
+The body is run from its beginning by every attempt at the task, so all that it does must come out the same each time.
+It does: what a step does is recorded, and what is decided between steps depends on nothing but records, on the
+arguments and on steps that must have ended before. So steps may end in another order after a crash, and nobody sees it.
+
+One thing depends on the order: when a step fails, those that run beside it are stopped. That a pipeline has failed is
+therefore written down before anything is undone. An attempt that finds it there looks up what had ended by then, begins
+nothing else, and goes on with the undoing.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from raincheck.core.payload import Json
+from raincheck.engine.context import TaskContext
+from raincheck.errors import ToolError
+from raincheck.workflows.expressions import ExpressionFailed
+from raincheck.workflows.pipeline_step import Ended
+
+if TYPE_CHECKING:
+    from raincheck.workflows.pipeline import Pipeline
+
+FAILURE = "failure"
+"""The variable that tells of the failure: which step it was, and which had ended by then, in that order."""
+
+
+class PipelineFailed(ToolError):
+    """A pipeline came to no result. The message is for its caller."""
+
+    def __init__(self, step: str, message: str) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class Run:
+    """A pipeline on its way."""
+
+    def __init__(
+        self, pipeline: "Pipeline", task: TaskContext, arguments: Mapping[str, Json], restored: Mapping[str, Json]
+    ) -> None:
+        self._pipeline = pipeline
+        self._plan = pipeline.plan
+        self._task = task
+        self._input = arguments
+        self._restored = restored
+        self._ended: dict[str, Ended] = {
+            step_id: Ended("completed", result) for step_id, result in restored.items() if step_id in self._plan.order
+        }
+
+    async def to_its_end(self) -> Json:
+        """The pipeline's output.
+
+        Raises:
+            PipelineFailed: a step has failed, or the output can't be worked out.
+        """
+        failure = cast("Mapping[str, Json] | None", self._task.variables.get(FAILURE))
+        if failure is None:
+            failing = await self._go(self._plan.order)
+            if failing is None:
+                return self._output()
+            failure = {"step": failing, "ended": list(self._ended)}
+            await self._task.variables.set(FAILURE, failure)
+        else:
+            await self._go(cast("Sequence[str]", failure["ended"]), goes_on=True)
+        undone = await self._undo(cast("Sequence[str]", failure["ended"]))
+        raise self._failed(str(failure["step"]), undone)
+
+    async def _go(self, steps: Sequence[str], *, goes_on: bool = False) -> str | None:
+        """Run these steps until they have ended, or until one fails for good: that one is returned."""
+        waiting = [step for step in steps if step not in self._ended]
+        running: dict[asyncio.Task[Ended], str] = {}
+        try:
+            while waiting or running:
+                self._begin(waiting, running)
+                await self._tell(running.values())
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                ended = self._collect(running)
+                fatal = [step for step in ended if self._is_fatal(step)]
+                if fatal and not goes_on:
+                    return fatal[0]
+        finally:
+            await _stop(running)
+            # What came to its end nonetheless has done its work, and may have to be undone.
+            self._collect({job: step for job, step in running.items() if not job.cancelled() and not job.exception()})
+        return None
+
+    def _begin(self, waiting: list[str], running: dict["asyncio.Task[Ended]", str]) -> None:
+        for step in list(waiting):
+            if len(running) >= self._pipeline.model.max_parallel:
+                return
+            if all(need in self._ended for need in self._plan.needs[step]):
+                waiting.remove(step)
+                work = self._pipeline.steps[step].run(self._task, self._scope(step))
+                running[asyncio.create_task(work, name=f"step {step}")] = step
+
+    def _collect(self, running: dict["asyncio.Task[Ended]", str]) -> list[str]:
+        done = {step: job for job, step in running.items() if job.done()}
+        found = sorted(done, key=self._plan.order.index)
+        for step in found:
+            self._ended[step] = done[step].result()
+            del running[done[step]]
+        return found
+
+    def _is_fatal(self, step: str) -> bool:
+        return self._ended[step].status == "failed" and self._pipeline.steps[step].model.on_error != "continue"
+
+    def _scope(self, step: str) -> dict[str, Json]:
+        before = self._plan.before[step]
+        steps: Json = {one: ended.seen for one, ended in self._ended.items() if one in before}
+        return {"input": self._input, "steps": steps}
+
+    async def _tell(self, running: Collection[str]) -> None:
+        await self._task.progress(len(self._ended), len(self._plan.order), ", ".join(running))
+
+    async def _undo(self, ended: Sequence[str]) -> dict[str, Ended]:
+        """Undo what has ended, the latest first, where the file says how. Restored steps are another task's."""
+        undone: dict[str, Ended] = {}
+        for step in reversed(ended):
+            by = self._plan.undoes.get(step)
+            if by is None or by in undone or step in self._restored or self._ended[step].status == "skipped":
+                continue
+            await self._task.progress(len(self._ended), len(self._plan.order), f"{by} (undoes {step})")
+            undone[by] = await self._pipeline.steps[by].run(self._task, self._scope(by))
+        return undone
+
+    def _failed(self, step: str, undone: Mapping[str, Ended]) -> PipelineFailed:
+        error = cast("Mapping[str, str]", self._ended[step].error)
+        words = self._pipeline.steps[step].doing.action.words
+        parts = [f"step {step!r} failed ({error['kind']}) at `{words}`: {error['message']}"]
+        fine = [by for by, ended in undone.items() if ended.status != "failed"]
+        if fine:
+            parts.append(f"undone by {', '.join(fine)}")
+        for by, ended in undone.items():
+            if ended.status == "failed":
+                parts.append(f"{by} could not undo: {cast('Mapping[str, str]', ended.error)['message']}")
+        return PipelineFailed(step, "; ".join(parts))
+
+    def _output(self) -> Json:
+        last = self._ended[self._plan.order[-1]]
+        if self._pipeline.output is None:
+            return last.result
+        steps: Json = {one: ended.seen for one, ended in self._ended.items()}
+        env = self._pipeline.surroundings.variables()
+        try:
+            return self._pipeline.output.render({"input": self._input, "steps": steps, "env": env})
+        except ExpressionFailed as error:
+            raise PipelineFailed("output", f"the output can't be worked out: {error}") from error
+
+
+async def _stop(running: Collection["asyncio.Task[Ended]"]) -> None:
+    for job in running:
+        job.cancel()
+    if running:
+        await asyncio.wait(running)

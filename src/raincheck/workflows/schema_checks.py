@@ -1,0 +1,42 @@
+"""Whether what a file gives as JSON Schemas are some, and whether defaults are what they ask for."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from raincheck.workflows.common_model import object_schema
+from raincheck.workflows.yaml_values import Route
+
+
+def check_properties(properties: Mapping[str, Any]) -> Iterator[tuple[Route, str]]:
+    """What is wrong with schemas by name."""
+    for name, schema in object_schema(properties)["properties"].items():
+        for route, message in _check(schema):
+            yield (name, *route), message
+
+
+def _check(schema: Any) -> Iterator[tuple[Route, str]]:  # noqa: ANN401 - whatever the file says
+    if not isinstance(schema, dict):
+        yield (), "a JSON Schema is a mapping, such as {type: string}"
+        return
+    yield from _check_schema(cast("dict[str, Any]", schema))
+
+
+def _check_schema(schema: dict[str, Any]) -> Iterator[tuple[Route, str]]:
+    try:
+        Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    except SchemaError as error:
+        yield tuple(error.absolute_path), f"this is no JSON Schema: {error.message}"
+        return
+    if "default" not in schema:
+        return
+    try:
+        validator: Any = Draft202012Validator(schema, registry=Registry())
+        for error in validator.iter_errors(schema["default"]):
+            yield ("default",), f"the default is not what the schema asks for: {error.message}"
+    except Unresolvable as error:
+        yield (), f"it refers to what is not there: {error}"

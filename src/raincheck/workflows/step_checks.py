@@ -1,0 +1,86 @@
+"""Whether what a step reaches for is there: commands, functions, servers, hosts, workflows, folders."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from raincheck.errors import InvalidValue
+from raincheck.workflows import spans
+from raincheck.workflows.action import ActionFailed
+from raincheck.workflows.action_model import ActionModel, HttpModel, RunModel
+from raincheck.workflows.bounded_http import check_url
+from raincheck.workflows.expressions import InvalidExpression, Text
+from raincheck.workflows.schema_checks import check_properties
+from raincheck.workflows.steps_python import find_function
+from raincheck.workflows.surroundings import Surroundings
+from raincheck.workflows.yaml_values import Route
+
+
+def check_reach(step: ActionModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
+    """What a step reaches for in vain."""
+    if step.run is not None:
+        yield from _run(step.run, surroundings)
+    if step.http is not None:
+        yield from _http(step.http, surroundings)
+    if step.python is not None:
+        try:
+            find_function(step.python)
+        except InvalidValue as error:
+            yield ("python",), str(error)
+    if step.call is not None and step.call.server not in surroundings.servers:
+        known = ", ".join(sorted(surroundings.servers)) or "none"
+        yield ("call", "server"), f"there is no server {step.call.server!r} in `servers`: there is {known}"
+    if step.workflow is not None and step.workflow not in surroundings.workflows:
+        known = ", ".join(sorted(surroundings.workflows))
+        yield ("workflow",), f"there is no workflow {step.workflow!r}: there is {known}"
+    if step.ask is not None:
+        for route, message in check_properties(step.ask.fields):
+            yield ("ask", "schema", *route), message
+    if step.sleep is not None and _constant(str(step.sleep)) is not None:
+        try:
+            spans.seconds(step.sleep)
+        except InvalidValue as error:
+            yield ("sleep",), str(error)
+
+
+def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
+    if run.shell is not None and "{{" in run.shell:
+        yield ("run", "shell"), 'values must not become part of a script: pass them by `env`, and write "$NAME"'
+    if run.argv is not None:
+        program = str(run.argv[0])
+        names = _names(program)
+        if names is not None and names - {"env"}:
+            yield ("run",), "callers must not choose the program: make the first item constant"
+        elif _constant(program) is not None and not is_command(program, surroundings.folder):
+            yield ("run",), f"there is no command {program!r}: install it, or see PATH"
+    if run.cwd is not None and _constant(run.cwd) is not None:
+        folder = (surroundings.folder / run.cwd).resolve()
+        if not surroundings.allows_folder(folder):
+            yield ("run", "cwd"), f"{run.cwd!r} is not in the file's folder: add it to `allow.folders`"
+
+
+def is_command(program: str, folder: Path) -> bool:
+    """Whether there is such a command for what runs in the folder: what has a slash is looked for from there."""
+    return shutil.which(str(folder / program) if "/" in program else program) is not None
+
+
+def _http(http: HttpModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
+    prefix = http.url.split("{{")[0]
+    # The host is constant where it ends before the first value.
+    if "{{" not in http.url or prefix.count("/") > 2:
+        try:
+            check_url(prefix, surroundings)
+        except ActionFailed as error:
+            yield ("http", "url"), str(error)
+
+
+def _constant(text: str) -> str | None:
+    return text if "{{" not in text else None
+
+
+def _names(text: str) -> frozenset[str] | None:
+    """The names that a text begins from; None if it can't be read, which is told elsewhere."""
+    try:
+        return frozenset(chain[0] for one in Text.parse(text).expressions for chain in one.paths)
+    except InvalidExpression:
+        return None

@@ -1,0 +1,91 @@
+"""Short words for what tests of workflows do all the time."""
+
+import asyncio
+import textwrap
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from raincheck.clock import SystemClock
+from raincheck.core.content import View
+from raincheck.core.lifecycle import Phase
+from raincheck.core.owner import Scope
+from raincheck.core.payload import Json, decode
+from raincheck.core.records import TaskId
+from raincheck.engine import Engine, Settings, Toolbox
+from raincheck.stores.interface import Store
+from raincheck.stores.memory import MemoryStore
+from raincheck.workflows import Workflows, load_workflows
+
+QUICK = Settings(lease=1.0, patience=0.05, grace=3.0, report_every=0.02, look_every=0.5)
+"""Short times, for tests that wait for them on the real clock."""
+
+
+class Workshop:
+    """A folder with a file of workflows, and an engine that runs them."""
+
+    def __init__(self, folder: Path, store: Store | None = None) -> None:
+        self.folder = folder
+        self.file = folder / "flows.yaml"
+        self.store: Store = store or MemoryStore()
+        self.engine: Engine
+
+    def write(self, text: str) -> Path:
+        """The file, without what all files have in common."""
+        body = textwrap.dedent(text)
+        self.file.write_text(
+            body if body.startswith(("raincheck:", "{")) else f"raincheck: 1\n{body}", encoding="utf-8"
+        )
+        return self.file
+
+    def load(self) -> Workflows:
+        return load_workflows(self.file)
+
+    @asynccontextmanager
+    async def working(
+        self, text: str | None = None, settings: Settings = QUICK, *, works: bool = True
+    ) -> AsyncGenerator[Engine]:
+        """An engine at work on what the file says."""
+        if text is not None:
+            await asyncio.to_thread(self.write, text)
+        toolbox = Toolbox()
+        for definition in (await asyncio.to_thread(self.load)).definitions.values():
+            toolbox.add(definition.tool())
+        await self.store.open()
+        async with Engine(self.store, toolbox, settings=settings, works=works) as self.engine:
+            yield self.engine
+
+    async def run(self, text: str, name: str = "flow", **arguments: Json) -> Json:
+        """Write the file, run a workflow to its end, and return its result."""
+        async with self.working(text):
+            return await self.result(name, **arguments)
+
+    async def failure(self, text: str, name: str = "flow", **arguments: Json) -> str:
+        """Likewise, where it ends with an error for its caller, which is returned."""
+        async with self.working(text):
+            return await self.error(name, **arguments)
+
+    async def result(self, name: str = "flow", **arguments: Json) -> Json:
+        view = await self.ended(name, **arguments)
+        assert view.task.phase is Phase.COMPLETED, (view.task, view.outcome)
+        assert not view.task.is_error, view.outcome
+        return said(view)
+
+    async def error(self, name: str = "flow", **arguments: Json) -> str:
+        view = await self.ended(name, **arguments)
+        assert view.task.is_error, (view.task, view.outcome)
+        return str(cast("Any", said(view))["message"])
+
+    async def ended(self, name: str = "flow", **arguments: Json) -> View:
+        task = await self.engine.submit(name, arguments)
+        return await self.engine.wait(task.id)
+
+    async def recorded(self, task_id: TaskId) -> list[str]:
+        """The names of what was recorded of a task."""
+        journal = await self.store.journal(task_id, Scope.everything(), now=SystemClock().now())
+        return [step.name for step in journal.steps]
+
+
+def said(view: View) -> Json:
+    return None if view.outcome is None else decode(view.outcome)

@@ -1,0 +1,133 @@
+"""What is drawn of pipelines and of state machines: every step and state, what it does, when, and what follows."""
+
+from pathlib import Path
+
+import pytest
+
+from raincheck.workflows.file import load_workflows
+from raincheck.workflows.graph import as_mermaid, as_svg, graph_of
+from raincheck.workflows.graph_model import Edge, Graph, Look, Node
+from raincheck.workflows.machine import Machine, State, Timeout, Transition
+
+PIPELINE = """
+raincheck: 1
+allow: {hosts: [api.example.com]}
+servers:
+  files: {command: [python, server.py]}
+workflows:
+  release:
+    description: Release it.
+    input: {tag: {type: string}}
+    steps:
+      - {id: build, run: [make, "{{ input.tag }}"], retry: {attempts: 3}, timeout: 5m}
+      - {id: lint, needs: [], run: {shell: "ruff check ."}, on_error: continue}
+      - id: files
+        needs: [build, lint]
+        for_each: "[1, 2]"
+        call: {server: files, tool: put}
+        on_error: {compensate: undo}
+      - {id: undo, http: {method: DELETE, url: "https://api.example.com/it"}}
+      - {id: sure, if: "input.tag == 'v1'", ask: {message: "Publish?", schema: {ok: {type: boolean}}}}
+      - {id: poll, until: "result.a == 1", max_rounds: 3, set: {a: 1, b: 2}}
+      - {id: think, sample: {prompt: "Sum it up."}}
+      - {id: rest, sleep: 5m}
+      - {id: other, workflow: sub}
+      - {id: each, for_each: [1, 2, 3], set: "{{ item }}"}
+  sub:
+    steps: [{id: only, set: 1}]
+"""
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Graph:
+    file = tmp_path / "flows.yaml"
+    file.write_text(PIPELINE)
+    return graph_of(load_workflows(file).definitions["release"])
+
+
+def test_every_step_is_drawn_with_what_it_does_and_when(release: Graph) -> None:
+    assert (release.name, release.description) == ("release", "Release it.")
+    assert release.nodes == (
+        Node("build", Look.WORK, ("run: make {{ input.tag }}", "up to 3 tries", "within 5m"), is_start=True),
+        Node("lint", Look.WORK, ("run: ruff check .", "goes on if it fails"), is_start=True),
+        Node("files", Look.REACH, ("call: put of files", "for each of [1, 2]")),
+        Node("undo", Look.REACH, ("http: DELETE https://api.example.com/it",)),
+        Node("sure", Look.ASK, ("ask: Publish?", "if input.tag == 'v1'")),
+        Node("poll", Look.WORK, ("set: a, b", "until result.a == 1, at most 3 rounds")),
+        Node("think", Look.ASK, ("sample: Sum it up.",)),
+        Node("rest", Look.WAIT, ("sleep: 5m",)),
+        Node("other", Look.REACH, ("workflow: sub",)),
+        Node("each", Look.WORK, ("set: {{ item }}", "for each of 3 items")),
+    )
+
+
+def test_what_begins_after_what_is_drawn_and_what_undoes_what_apart(release: Graph) -> None:
+    assert set(release.edges) == {
+        Edge("build", "files"),
+        Edge("lint", "files"),
+        Edge("files", "sure"),
+        Edge("sure", "poll"),
+        Edge("poll", "think"),
+        Edge("think", "rest"),
+        Edge("rest", "other"),
+        Edge("other", "each"),
+        Edge("files", "undo", "to undo it", is_exception=True),
+    }
+    assert as_svg(release).count('class="node"') == 10
+
+
+def nothing(*_: object) -> None: ...
+
+
+REVIEW = Machine(
+    "review",
+    states=[
+        State("draft", transitions=[Transition("submit", to="review", guard="has_text")]),
+        State(
+            "review",
+            timeout=Timeout(3_600, "expire"),
+            action=nothing,
+            words="ask the user",
+            on_error="give_up",
+            transitions=[
+                Transition("approve", to="done", guard=lambda _: True, words="data.votes > 2"),
+                Transition("merge", to="done", guard=lambda _: True),
+                Transition("pass", to="done", on=nothing, words="result.ok"),
+                Transition("reject", to="draft", requires_reason=True),
+                Transition("expire", to="expired"),
+                Transition("give_up", to="expired"),
+                Transition("withdraw", to="withdrawn"),
+            ],
+        ),
+        State("done", kind="success"),
+        State("expired", kind="failure"),
+        State("withdrawn", kind="cancel"),
+    ],
+    guards={"has_text": lambda situation: bool(situation.data)},
+)
+
+
+def test_every_state_is_drawn_with_what_is_done_in_it() -> None:
+    assert graph_of(REVIEW).nodes == (
+        Node("draft", Look.STATE, is_start=True),
+        Node("review", Look.STATE, ("ask the user", "after 1h: expire")),
+        Node("done", Look.SUCCESS, ("success",)),
+        Node("expired", Look.FAILURE, ("failure",)),
+        Node("withdrawn", Look.CANCEL, ("cancel",)),
+    )
+
+
+def test_every_transition_is_drawn_with_what_it_takes() -> None:
+    assert graph_of(REVIEW).edges == (
+        Edge("draft", "review", "submit [has_text]"),
+        Edge("review", "done", "approve [data.votes > 2]"),
+        Edge("review", "done", "merge [guarded]"),
+        Edge("review", "done", "pass if result.ok"),
+        Edge("review", "draft", "reject (with a reason)"),
+        Edge("review", "expired", "expire", is_exception=True),
+        Edge("review", "expired", "give_up", is_exception=True),
+        Edge("review", "withdrawn", "withdraw"),
+    )
+    text = as_mermaid(graph_of(REVIEW))
+    assert '|"approve [data.votes #gt; 2]"|' in text
+    assert text.count("-.->") == 2

@@ -1,0 +1,211 @@
+"""Steps that run commands: what reaches them, what comes back, and that nothing of them is left behind."""
+
+import asyncio
+import resource
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pipelines import Workshop
+
+from raincheck.core.payload import Json
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+
+def flow(step: str, more: str = "") -> str:
+    """A workflow of one step, with an input `x` that can be anything."""
+    return f"{more}\nworkflows:\n  flow:\n    input: {{x: {{default: null}}}}\n    steps:\n      - {{id: a, {step}}}\n"
+
+
+async def stdout_of(workshop: Workshop, step: str, more: str = "", x: Json = None) -> Any:
+    return cast("Any", await workshop.run(flow(step, more), x=x))["stdout"]
+
+
+async def test_a_value_is_one_argument_whatever_is_in_it(workshop: Workshop) -> None:
+    hostile = "a b; echo c $(echo d) `e` 'f' \"g\" \n* ../ | cat"
+    assert await stdout_of(workshop, "run: [printf, '%s', 'x{{ input.x }}']", x=hostile) == f"x{hostile}"
+
+
+async def test_a_list_becomes_several_arguments(workshop: Workshop) -> None:
+    said = await stdout_of(workshop, "run: [printf, '<%s>', '{{ input.x }}', 5, true]", x=["a b", 1.5])
+    assert said == "<a b><1.5><5><true>"
+
+
+@pytest.mark.parametrize("value", ["--exec=rm", "-rf", ["ok", "-x"], -5])
+async def test_a_value_that_the_command_would_take_for_an_option_is_refused(workshop: Workshop, value: Json) -> None:
+    message = await workshop.failure(flow("run: [echo, '{{ input.x }}']"), x=value)
+    assert "failed (refused)" in message
+    assert "takes for an option" in message
+
+
+async def test_after_a_constant_double_dash_a_value_may_begin_with_one(workshop: Workshop) -> None:
+    assert await stdout_of(workshop, "run: [printf, --, '%s', '{{ input.x }}']", x="-rf") == "-rf"
+
+
+async def test_after_constant_text_a_value_may_begin_with_one(workshop: Workshop) -> None:
+    assert await stdout_of(workshop, "run: [printf, '%s', 'x={{ input.x }}']", x="-rf") == "x=-rf"
+
+
+async def test_a_double_dash_from_a_caller_opens_nothing(workshop: Workshop) -> None:
+    message = await workshop.failure(flow("run: [echo, '{{ input.x }}']"), x=["--", "-rf"])
+    assert "takes for an option" in message
+
+
+@pytest.mark.parametrize("value", ["a\0b", None, {"a": 1}])
+async def test_what_is_no_argument_is_refused(workshop: Workshop, value: Json) -> None:
+    message = await workshop.failure(flow("run: [printf, '%s', '{{ input.x }}']"), x=value)
+    assert "failed (refused)" in message or "failed (expression)" in message
+
+
+async def test_a_script_gets_values_as_variables(workshop: Workshop) -> None:
+    step = """run: {shell: 'echo "<$VALUE>"', env: {VALUE: '{{ input.x }}'}}"""
+    assert await stdout_of(workshop, step, x='"; echo pwned; "') == '<"; echo pwned; ">'
+
+
+async def test_a_command_inherits_what_the_file_allows_and_no_more(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPEN_SESAME", "yes")
+    monkeypatch.setenv("OTHER_SECRET", "no")
+    said = await stdout_of(workshop, "run: {argv: [env], output: lines}", "allow: {env: [OPEN_SESAME]}")
+    names = {line.partition("=")[0] for line in said}
+    assert "OPEN_SESAME" in names
+    assert names <= {"OPEN_SESAME", "PATH", "HOME", "LANG"}
+
+
+@pytest.mark.parametrize("cwd", ["..", "/", "out/../../x", "link", "out/link/deeper"])
+async def test_no_value_takes_a_command_out_of_its_folder(workshop: Workshop, cwd: str) -> None:
+    (workshop.folder / "out").mkdir()
+    (workshop.folder / "out" / "link").symlink_to("/tmp")  # noqa: S108 - it must not be reached
+    (workshop.folder / "link").symlink_to("/")
+    message = await workshop.failure(flow("run: {argv: [pwd], cwd: '{{ input.x }}'}"), x=cwd)
+    assert "failed (refused)" in message
+
+
+async def test_a_command_runs_in_a_folder_that_is_allowed(workshop: Workshop, tmp_path_factory: Any) -> None:
+    other = tmp_path_factory.mktemp("other")
+    more = f"allow: {{folders: ['{other}']}}"
+    assert await stdout_of(workshop, "run: {argv: [pwd], cwd: '{{ input.x }}'}", more, x=str(other)) == str(other)
+
+
+async def test_a_folder_that_is_not_there_is_not_found(workshop: Workshop) -> None:
+    assert "failed (not-found)" in await workshop.failure(flow("run: {argv: [pwd], cwd: '{{ input.x }}'}"), x="gone")
+
+
+@pytest.mark.parametrize(
+    ("output", "shell", "said"),
+    [
+        ("text", "printf 'a\\nb\\n'", "a\nb"),
+        ("lines", "printf 'a\\nb\\n'", ["a", "b"]),
+        ("json", "echo '{\"a\": [1]}'", {"a": [1]}),
+        ("bytes", "printf '\\377'", "/w=="),
+    ],
+)
+async def test_what_a_command_writes_is_read_as_the_file_says(
+    workshop: Workshop, output: str, shell: str, said: Json
+) -> None:
+    (workshop.folder / "script").write_text(shell)
+    assert await stdout_of(workshop, f"run: {{argv: [sh, script], output: {output}}}") == said
+
+
+@pytest.mark.parametrize("output", ["text", "json", "lines"])
+async def test_what_is_not_text_is_an_error_unless_bytes_are_wanted(workshop: Workshop, output: str) -> None:
+    (workshop.folder / "data").write_bytes(b"\xff\xfe\0")
+    message = await workshop.failure(flow(f"run: {{argv: [cat, data], output: {output}}}"))
+    assert "is not UTF-8 text: say `output: bytes`" in message
+
+
+async def test_what_is_not_json_is_an_error(workshop: Workshop) -> None:
+    assert "is not JSON" in await workshop.failure(flow("run: {argv: [echo, '{'], output: json}"))
+
+
+async def test_text_and_json_reach_the_standard_input(workshop: Workshop) -> None:
+    assert await stdout_of(workshop, "run: {argv: [cat], stdin: 'got {{ input.x }}'}", x="it") == "got it"
+    assert await stdout_of(workshop, "run: {argv: [cat], stdin: '{{ input.x }}', output: json}", x=[1]) == [1]
+
+
+async def test_a_command_that_does_not_read_its_input_is_no_trouble(workshop: Workshop) -> None:
+    big = "x" * 500_000
+    assert await stdout_of(workshop, "run: {argv: [echo, done], stdin: '{{ input.x }}'}", x=big) == "done"
+
+
+async def test_exit_codes_can_be_declared_fine(workshop: Workshop) -> None:
+    said = await workshop.run(flow("run: {argv: [sh, -c, 'exit 3'], ok: [0, 3]}"))
+    assert said == {"exit_code": 3, "stdout": "", "stderr": ""}
+
+
+async def test_the_end_of_what_a_command_complains_of_is_told(workshop: Workshop) -> None:
+    message = await workshop.failure(flow("run: {shell: 'seq 1 100000 >&2; echo the end >&2; exit 4'}"))
+    assert "exit code 4: …" in message
+    assert message.endswith("the end")
+
+
+async def test_a_signal_is_told_by_its_name(workshop: Workshop) -> None:
+    assert "ended by SIGSEGV" in await workshop.failure(flow("run: {shell: 'kill -SEGV $$'}"))
+
+
+async def test_a_gigabyte_is_not_held(workshop: Workshop) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    message = await workshop.failure(
+        flow("run: {shell: 'head -c 1000000000 /dev/zero; head -c 50000000 /dev/zero >&2'}")
+    )
+    assert "failed (too-large)" in message
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000, "in KiB"
+
+
+async def test_as_much_as_is_allowed_is_no_error(workshop: Workshop) -> None:
+    assert (
+        len(await stdout_of(workshop, "run: {shell: 'head -c 1000 /dev/zero | tr \"\\\\0\" x', max_output: 1000}"))
+        == 1000
+    )
+    assert "too-large" in await workshop.failure(flow("run: {shell: 'head -c 1001 /dev/zero', max_output: 1000}"))
+
+
+async def test_a_result_that_no_checkpoint_holds_is_too_large(workshop: Workshop) -> None:
+    step = "run: {shell: 'head -c 900000 /dev/zero', max_output: 5MB, output: bytes}"
+    assert "its result has 1,2" in await workshop.failure(flow(step))
+
+
+async def is_alive(pid: int) -> bool:
+    asked = await asyncio.create_subprocess_exec("ps", "-o", "stat=", "-p", str(pid), stdout=asyncio.subprocess.PIPE)
+    state, _ = await asked.communicate()
+    return bool(state.strip()) and not state.strip().startswith(b"Z")
+
+
+async def wait_until_gone(file: Path) -> None:
+    """Until the process whose number is in the file is gone."""
+    pid = int(await asyncio.to_thread(file.read_text))
+    async with asyncio.timeout(10):
+        while await is_alive(pid):  # noqa: ASYNC110 - another process, so there is nothing to wait on but time
+            await asyncio.sleep(0.02)
+
+
+STUBBORN = (
+    "trap : TERM; (trap : TERM; while :; do sleep 0.05; done) & echo $! > grandchild; while :; do sleep 0.05; done"
+)
+
+
+async def test_a_command_that_takes_too_long_is_killed_with_its_grandchildren(workshop: Workshop) -> None:
+    (workshop.folder / "script").write_text(STUBBORN)
+    message = await workshop.failure(flow("run: [sh, script], timeout: 0.5"))
+    assert message == "step 'a' failed (timeout) at `run sh`: it took longer than 0.5 s"
+    await wait_until_gone(workshop.folder / "grandchild")
+
+
+async def test_what_a_command_leaves_running_is_ended(workshop: Workshop) -> None:
+    (workshop.folder / "script").write_text("sleep 100 & echo $! > left; echo done")
+    assert await stdout_of(workshop, "run: [sh, script]") == "done"
+    await wait_until_gone(workshop.folder / "left")
+
+
+async def test_a_command_that_went_away_since_it_was_checked_is_not_found(workshop: Workshop) -> None:
+    tool = workshop.folder / "tool"
+    tool.write_text("#!/bin/sh\necho hi\n")
+    tool.chmod(0o755)
+    async with workshop.working(flow("run: ['./tool']")):
+        assert cast("Any", await workshop.result())["stdout"] == "hi"
+        tool.chmod(0o644)
+        assert "failed (refused)" in await workshop.error()
+        tool.unlink()
+        assert "failed (not-found)" in await workshop.error()

@@ -1,0 +1,81 @@
+"""What an earlier run of a pipeline left, by its checkpoints: what need not be run again, and what must be."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from raincheck.core.payload import Json
+from raincheck.workflows.file import load_workflows
+from raincheck.workflows.pipeline import Pipeline
+from raincheck.workflows.restoring import find_restorable
+
+FLOW = """
+raincheck: 1
+workflows:
+  it:
+    steps:
+      - {id: load, set: 1}
+      - {id: each, for_each: "[1, 2]", set: 1}
+      - {id: poll, until: "result == 2", max_rounds: 3, set: 1}
+      - {id: beside, needs: [], set: 1}
+      - {id: join, needs: [poll, beside], set: 1}
+      - {id: last, set: 1}
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    file = tmp_path / "it.yaml"
+    file.write_text(FLOW)
+    return load_workflows(file).pipelines["it"]
+
+
+def ok(result: Json) -> Mapping[str, Json]:
+    return {"ok": result}
+
+
+ERROR: Mapping[str, Json] = {"error": {"kind": "exit", "message": "exit code 1"}}
+
+DONE: Mapping[str, Json] = {
+    "load": ok(1),
+    "each[0]": ok("a"),
+    "each[1]": ERROR,
+    "each[1] try 2": ok("b"),
+    "poll": ok(0),
+    "poll round 2": ERROR,
+    "poll round 2 try 2": ok(2),
+    "beside": ok("c"),
+    "join": ok("d"),
+    "last": ok("e"),
+    "sleep": 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("step", "restored"),
+    [
+        ("load", {"beside": "c"}),
+        ("poll", {"load": 1, "each": ["a", "b"], "beside": "c"}),
+        ("join", {"load": 1, "each": ["a", "b"], "poll": 2, "beside": "c"}),
+        ("beside", {"load": 1, "each": ["a", "b"], "poll": 2}),
+        ("last", {"load": 1, "each": ["a", "b"], "poll": 2, "beside": "c", "join": "d"}),
+    ],
+)
+def test_all_that_does_not_come_after_the_step_is_taken(pipeline: Pipeline, step: str, restored: Json) -> None:
+    assert find_restorable(pipeline, step, DONE) == restored
+
+
+def test_what_failed_is_not_taken(pipeline: Pipeline) -> None:
+    assert find_restorable(pipeline, "last", {"load": ERROR, "beside": ok(1)}) == {"beside": 1}
+
+
+def test_items_and_rounds_that_may_not_have_been_the_last_are_not_taken(pipeline: Pipeline) -> None:
+    begun = {"load": ok(1), "each[0]": ok("a")}
+    assert find_restorable(pipeline, "join", begun) == {"load": 1}
+    polled = {**begun, "each[1]": ok("b"), "poll": ok(0)}
+    assert find_restorable(pipeline, "join", polled) == {"load": 1, "each": ["a", "b"]}
+
+
+def test_what_the_file_does_not_have_any_more_is_left_out(pipeline: Pipeline) -> None:
+    assert find_restorable(pipeline, "join", {"gone": ok(1), "load": ok(1)}) == {"load": 1}

@@ -1,0 +1,54 @@
+"""The JSON Schema for editors: it is what the models say, and takes what they take."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import raincheck.workflows
+from raincheck.workflows.schema import file_schema, written
+
+KEPT = Path(raincheck.workflows.__file__).parent / "schema.json"
+
+GOOD: dict[str, Any] = {
+    "raincheck": 1,
+    "allow": {"hosts": ["a.example"], "env": ["TOKEN"]},
+    "servers": {"s": {"command": ["x"]}, "t": {"url": "https://a.example/mcp"}},
+    "workflows": {
+        "pipe": {
+            "input": {"x": {"type": "string", "required": False}},
+            "timeout": "2h",
+            "steps": [
+                {"id": "a", "run": ["echo", 1], "retry": {"attempts": 2, "backoff": "5s", "on": ["exit"]}},
+                {"id": "b", "run": {"shell": "ls", "max_output": "1MB"}, "if": "true", "on_error": {"compensate": "a"}},
+                {"id": "c", "http": {"url": "https://a.example", "json": {"a": 1}}, "for_each": [1], "timeout": 5},
+                {"id": "d", "ask": {"message": "?", "schema": {"a": {"type": "string"}}}},
+                {"id": "e", "python": "a:b", "with": {"x": 1}, "until": "result", "max_rounds": 3},
+                {"id": "f", "set": None},
+                {"id": "g", "sleep": "5m"},
+            ],
+            "output": {"a": "{{ steps.a.result }}"},
+        },
+        "machine": {"states": {"a": {"transitions": {"go": {"to": "b"}}}, "b": {"kind": "success"}}},
+    },
+}
+
+
+def test_the_file_is_current() -> None:
+    assert KEPT.read_text(encoding="utf-8") == written(), "run scripts/check --fix"
+
+
+def test_it_takes_what_the_models_take() -> None:
+    Draft202012Validator.check_schema(file_schema())  # type: ignore[arg-type] # it is a mapping
+    validator: Any = Draft202012Validator(file_schema())  # type: ignore[arg-type] # likewise
+    assert list(validator.iter_errors(GOOD)) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [{"id": "a"}, {"id": "a", "set": 1, "sleep": 1}, {"id": "a", "sett": 1}, {"set": 1}, {"id": "a b", "set": 1}],
+)
+def test_it_refuses_what_is_no_step(step: dict[str, Any]) -> None:
+    validator: Any = Draft202012Validator(file_schema())  # type: ignore[arg-type] # it is a mapping
+    assert list(validator.iter_errors({"raincheck": 1, "workflows": {"a": {"steps": [step]}}}))
