@@ -86,6 +86,23 @@ async def test_a_question_that_nobody_answers_in_time_is_a_timeout(workshop: Wor
         assert view.task.fence > 1, "it was parked meanwhile"
 
 
+async def test_a_question_that_nobody_answers_in_time_is_taken_back(workshop: Workshop) -> None:
+    text = """
+    workflows:
+      flow:
+        steps:
+          - {id: ask, ask: {message: "?"}, timeout: 0.3, on_error: continue}
+          - {id: again, ask: {message: "Really?"}}
+    """
+    async with workshop.working(text) as engine:
+        task = await engine.submit("flow")
+        await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
+        view = await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.signals == 1)
+        assert [question.key for question in view.inputs] == ["again-0"]
+        await engine.answer(task.id, {"again-0": {"action": "accept", "content": {}}})
+        assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
+
+
 async def test_a_question_that_is_answered_in_time_is_no_timeout(workshop: Workshop) -> None:
     async with workshop.working("""
     workflows:

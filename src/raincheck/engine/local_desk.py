@@ -82,6 +82,11 @@ class LocalDesk:
         answer = await self.patience.wait_for(lambda: self._answer_to(key))
         return None if answer is None else read_answer(decode(answer))
 
+    async def withdraw(self, name: str) -> None:
+        """Take back what was asked under this name, which no other question has, if it is still open."""
+        await self.patience.checkpoint()
+        await self._relaying.take_back(f"{self.checkpoints.scoped(name)}-0")
+
     async def sleep(self, seconds: float) -> None:
         await self.patience.checkpoint()
         if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_SLEEP.total_seconds():  # pyright: ignore[reportUnnecessaryIsInstance] - not every body is type-checked

@@ -58,7 +58,13 @@ class ProcessDesk:
 
 def process_desk(task: TaskContext) -> ProcessDesk:
     """The desk of a process, for its body."""
+    desk = local_desk(task)
+    return ProcessDesk(desk.hold, desk.checkpoints, desk.patience)
+
+
+def local_desk(task: TaskContext) -> LocalDesk:
+    """The desk of a workflow's body, which can do more than what a context offers to everybody."""
     _, desk, _ = task.shared()
     if not isinstance(desk, LocalDesk):
         raise ConfigurationError("a workflow runs in the event loop of its worker, not in a process of its own")
-    return ProcessDesk(desk.hold, desk.checkpoints, desk.patience)
+    return desk

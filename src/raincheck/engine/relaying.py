@@ -40,10 +40,14 @@ class Relaying:
     async def withdraw(self, child_id: TaskId) -> None:
         """The child has ended: nobody need answer any more what it asked."""
         own = _key(child_id, "")
-        gone = encode(refusal(ProtocolError("whoever asked this has ended", WITHDRAWN)))
         for key in [one for one in self._asked if one.startswith(own) and self._answer_to(one) is None]:
-            await self._answer(self._hold.task.id, key, gone)
+            await self.take_back(key)
             self._asked.discard(key)
+
+    async def take_back(self, key: str) -> None:
+        """Close a question of this task that nobody need answer any more."""
+        gone = encode(refusal(ProtocolError("nobody waits for this answer any more", WITHDRAWN)))
+        await self._answer(self._hold.task.id, key, gone)
 
     async def _answer(self, task_id: TaskId, key: str, given: Payload) -> None:
         means, scope = self._hold.means, Scope.within(self._hold.task.namespace)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from raincheck.core.payload import Json
+from raincheck.engine.process_desk import local_desk
 from raincheck.workflows.action import Occasion
 
 
@@ -17,9 +18,14 @@ async def recorded_in_time(seconds: float | None, occasion: Occasion, work: Call
     clock = asyncio.ensure_future(task.sleep(seconds))
     try:
         await asyncio.wait([waiting, clock], return_when=asyncio.FIRST_COMPLETED)
-        record = waiting.result() if waiting.done() else _too_late(seconds)
+        is_late = not waiting.done()
+        record = _too_late(seconds) if is_late else waiting.result()
         # Before the work is cancelled: an attempt that goes on must have asked for all that was asked for before.
-        return await task.step(occasion.name, partial(_same, record))
+        recorded = await task.step(occasion.name, partial(_same, record))
+        if is_late:
+            # What it asked, if it did.
+            await local_desk(task).withdraw(occasion.name)
+        return recorded
     finally:
         waiting.cancel()
         clock.cancel()
