@@ -65,10 +65,10 @@ def asks_for_everything(task: SyncTaskContext) -> Any:
     second = task.step("known", lambda: 1 / 0)
     reply: Reply[Any] = task.elicit("Go on?", SCHEMA)
     sampled = task.sample([{"role": "user"}], maxTokens=5)
-    task.sleep(0.5)
+    task.sleep(0.5, name="nap")
     task.variables.set("seen", [1])
     task.artifact("page", {"n": 1})
-    child = task.spawn("other", {"a": 1})
+    child = task.spawn("other", {"a": 1}, name="another")
     after = task.then("next", {"b": 2}, result_as="r")
     return [first, second, reply.ok, sampled, dict(task.variables), child.id, child.result(), after]
 
@@ -80,10 +80,10 @@ async def asks_for_everything_async(task: TaskContext) -> Any:
     second = await task.step("known", lambda: 1 / 0)
     reply: Reply[Any] = await task.elicit("Go on?", SCHEMA)
     sampled = await task.sample([{"role": "user"}], maxTokens=5)
-    await task.sleep(0.5)
+    await task.sleep(0.5, name="nap")
     await task.variables.set("seen", [1])
     await task.artifact("page", {"n": 1})
-    child = await task.spawn("other", {"a": 1})
+    child = await task.spawn("other", {"a": 1}, name="another")
     after = await task.then("next", {"b": 2}, result_as="r")
     return [first, second, reply.ok, sampled, dict(task.variables), child.id, await child.result(), after]
 

@@ -61,8 +61,8 @@ class RecordingDesk:
         self._take("ask", kind, name, request)
         return {"action": "accept", "content": {"ok": True}} if kind is InputKind.ELICITATION else {"text": "sampled"}
 
-    async def sleep(self, seconds: float) -> None:
-        self._take("sleep", seconds)
+    async def sleep(self, seconds: float, name: str | None) -> None:
+        self._take("sleep", seconds, name)
         if seconds > LONG:
             self.said.put_nowait("sleeping")
             try:
@@ -76,8 +76,8 @@ class RecordingDesk:
     async def keep_artifact(self, name: str, content: Json) -> None:
         self._take("keep_artifact", name, content)
 
-    async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
-        self._take("spawn", tool, arguments)
+    async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
+        self._take("spawn", tool, arguments, name)
         return "child-1"
 
     async def child_outcome(self, child_id: str) -> Ended:

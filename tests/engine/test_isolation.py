@@ -63,10 +63,10 @@ async def test_every_call_of_a_context_reaches_the_desk(isolation: Isolation, bo
         ("begin_step", "known", "step"),
         ("ask", InputKind.ELICITATION, "elicit", {"message": "Go on?", "requestedSchema": bodies.SCHEMA}),
         ("ask", InputKind.SAMPLING, "sample", {"messages": [{"role": "user"}], "maxTokens": 5}),
-        ("sleep", 0.5),
+        ("sleep", 0.5, "nap"),
         ("set_variables", {"kept": 1, "seen": [1]}),
         ("keep_artifact", "page", {"n": 1}),
-        ("spawn", "other", {"a": 1}),
+        ("spawn", "other", {"a": 1}, "another"),
         ("start_after", "next", {"b": 2}, "r"),
         ("child_outcome", "child-1"),
     ]

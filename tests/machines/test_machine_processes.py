@@ -3,15 +3,16 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from machine_kit import add, end_of, review, state_of
-from workbench import Bench, outcome_of
+from machine_kit import add, end_of, reach_state, review, state_of
+from workbench import Bench, Interposed, outcome_of
 
 from raincheck import Owner
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import Json
+from raincheck.engine import Engine
 from raincheck.engine.workflow import Situation
 from raincheck.errors import (
     CancelRefused,
@@ -19,8 +20,10 @@ from raincheck.errors import (
     IllegalTransition,
     InvalidValue,
     TaskNotFound,
+    ToolError,
     TransitionRefused,
 )
+from raincheck.stores.interface import Store
 from raincheck.workflows import Machine, Next, State, Timeout, Transition
 
 pytestmark = pytest.mark.anyio
@@ -326,3 +329,72 @@ def test_every_fault_of_a_definition_is_named_at_once() -> None:
         "states.alone: no process ever gets there",
     ):
         assert part in told
+
+
+async def test_a_transition_that_was_taken_is_not_lost_when_the_old_states_action_fails_after_it(bench: Bench) -> None:
+    async def fail(_: Situation, task: Any) -> str:
+        del task
+        raise ToolError("it broke")
+
+    machine = Machine(
+        "racing",
+        [
+            State("working", [Transition("move", "waiting")], action=fail),
+            State("waiting", [Transition("finish", "done")]),
+            State("done", kind="success"),
+        ],
+    )
+    add(bench, machine)
+    outside = Engine(bench.store, bench.toolbox, works=False)
+    # Just before the attempt writes that the action has failed.
+    racing = Interposed(bench.store, Event.COMPLETE, lambda task: outside.processes.transition(task.id, "move"))
+    bench.store = cast("Store", racing)
+    async with bench.working() as engine:
+        task = await engine.submit("racing")
+        await reach_state(bench, task.id, "waiting")
+        await engine.processes.transition(task.id, "finish")
+        ended = (await end_of(bench, task.id)).task
+        assert (ended.phase, ended.is_error, state_of(ended)) == (Phase.COMPLETED, False, "done")
+
+
+async def test_what_was_asked_in_a_state_that_is_left_is_taken_back(bench: Bench) -> None:
+    async def ask(_: Situation, task: Any) -> None:
+        await task.elicit("Go on?", {"type": "object"}, name="ask")
+
+    machine = Machine(
+        "asks",
+        [
+            State("asking", [Transition("skip", "waiting")], action=ask),
+            State("waiting", [Transition("finish", "done")]),
+            State("done", kind="success"),
+        ],
+    )
+    add(bench, machine)
+    async with bench.working() as engine:
+        task = await engine.submit("asks")
+        await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
+        await engine.processes.transition(task.id, "skip")
+        view = await engine.wait(task.id, until=lambda task: task.open_inputs == 0)
+        assert state_of(view.task) == "waiting"
+        await engine.processes.transition(task.id, "finish")
+        await end_of(bench, task.id)
+
+
+async def test_processes_of_anybody_can_be_steered_by_a_program_that_decides_who_may(bench: Bench) -> None:
+    add(bench, review())
+    async with bench.working(works=False) as engine:
+        task = await engine.submit("review", owner=Owner.token("issuer", "ada"))
+        with pytest.raises(TaskNotFound):
+            await engine.processes.available(task.id)
+        assert len(await engine.processes.available(task.id, owner=None)) == 2
+        moved = await engine.processes.transition(task.id, "submit", owner=None, data={"text": "x"})
+        assert state_of(moved) == "reviewed"
+        assert await engine.processes.statistics("review", owner=None) == {"reviewed": 1}
+
+
+def test_an_action_that_takes_the_task_is_a_coroutine() -> None:
+    def act(_: Situation, task: Any) -> None:
+        del task
+
+    with pytest.raises(ConfigurationError, match="write `async def`"):
+        Machine("plain", [State("on", [Transition("go", "off")], action=act), State("off", kind="success")])

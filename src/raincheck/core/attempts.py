@@ -15,7 +15,7 @@ from raincheck.core.records import Attempt, Lease, Task
 from raincheck.core.retry import OnInterrupt
 from raincheck.core.spawning import check_successors, spawning_words
 from raincheck.core.text import check_moment, clip
-from raincheck.errors import LeaseLost
+from raincheck.errors import LeaseLost, WrongState
 
 MUST_NOT_RUN_TWICE = "this tool must not be run twice"
 
@@ -44,11 +44,19 @@ def from_attempt(task: Task, command: ask.AttemptCommand, now: datetime, limits:
             # Not pausing any more: somebody resumed it first, so the attempt just goes on.
             return move(task, Event.YIELD, now, actor=actor) if task.pausing else None
         case ask.Complete():
+            _check_stay(task, command.stay)
             return _complete(task, command, now, actor, limits)
         case ask.Fail():
+            _check_stay(task, command.stay)
             return _fail(task, command, now, actor, limits)
         case _:
             assert_never(command)
+
+
+def _check_stay(task: Task, stay: int | None) -> None:
+    """Refuse an end that a process came to in a state that somebody has taken it from since."""
+    if stay is not None and task.state is not None and task.state.number != stay:
+        raise WrongState(task.id, "the end of its attempt", f"its state number {stay}", task.state.name)
 
 
 def interrupt(task: Task, command: ask.Interrupt, now: datetime) -> Change | None:

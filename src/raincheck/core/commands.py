@@ -78,6 +78,8 @@ class Complete:
     """Tasks that begin with this one's completion. They are no children: their parent would have ended."""
     quota: Quota = NO_QUOTA
     """What its owner may have, counted for each spawned task."""
+    stay: int | None = None
+    """The number of the state in which a process came to that. It holds only there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Fail:
     retryable: bool = True
     chance: float = 0.0
     detail: Payload | None = None
+    stay: int | None = None
+    """The number of the state in which a process came to that. It holds only there."""
 
 
 @dataclass(frozen=True, slots=True)

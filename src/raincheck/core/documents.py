@@ -156,7 +156,7 @@ class Documents(UserDict[TaskId, TaskDocument]):
 
     def remember(self, namespace: str, news: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
         """Keep what tools are made of, and return what those of live tasks are made of."""
-        self.definitions = {(namespace, tool): body for tool, body in news.items()} | dict(self.definitions)
+        self.definitions = {**self.definitions, **{(namespace, tool): body for tool, body in news.items()}}
         live = {task.tool for task in self.live() if task.namespace == namespace}
         return {tool: self.definitions[namespace, tool] for tool in live if (namespace, tool) in self.definitions}
 

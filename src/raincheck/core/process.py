@@ -20,8 +20,7 @@ from raincheck.errors import LeaseLost, WrongState
 
 def transition(task: Task, command: Transition, now: datetime, limits: Limits) -> Change:
     target(task, Event.TRANSITION)
-    if command.fence is not None and (task.attempt is None or task.attempt.number != command.fence):
-        raise LeaseLost(task.id, command.fence)
+    check_fence(task, command)
     check_size(command.variables, limits.variables, what="the data of the process")
     state = enter(task, command, now)
     is_from_outside = command.fence is None
@@ -46,6 +45,7 @@ def transition(task: Task, command: Transition, now: datetime, limits: Limits) -
 def cancelled_into(task: Task, command: Cancel, now: datetime) -> Change:
     """The end of a process whose definition has a state for that."""
     assert command.into is not None  # noqa: S101 - whoever asks has seen it
+    check_fence(task, command.into)
     state = enter(task, command.into, now)
     change = move(
         task,
@@ -58,6 +58,16 @@ def cancelled_into(task: Task, command: Cancel, now: datetime) -> Change:
         status_message=clip(command.reason or command.into.to),
     )
     return replace(change, variables=command.into.variables)
+
+
+def check_fence(task: Task, command: Transition) -> None:
+    """Refuse what an attempt does that does not hold the task any more.
+
+    Raises:
+        LeaseLost: it is such a one.
+    """
+    if command.fence is not None and (task.attempt is None or task.attempt.number != command.fence):
+        raise LeaseLost(task.id, command.fence)
 
 
 def enter(task: Task, command: Transition, now: datetime) -> State:

@@ -15,11 +15,12 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, assert_never, cast
 
+from raincheck import errors
 from raincheck.clock import Clock
-from raincheck.core.commands import Command, Complete, Expire, Release
+from raincheck.core.commands import Command, Complete, Expire, Fail, Release
 from raincheck.core.payload import Json, Payload, decode, encode
 from raincheck.engine.bodies import Body, BodyCall, Ending, LoopBody, Raised, Returned, ThreadBody
 from raincheck.engine.checkpoints import Checkpoints
@@ -120,8 +121,7 @@ class Attempt:
         await self._ended_or_stopped(body)
         loop = asyncio.get_running_loop()
         # A process is killed when its grace is over, and then is gone a little later.
-        killing = KILLING if self.tool.place is Place.PROCESS else 0.0
-        until = loop.time() + self.hold.grace + killing
+        until = loop.time() + self.hold.grace + (KILLING if self.tool.place is Place.PROCESS else 0.0)
         asks_again_at = loop.time()
         while self.hold.is_stopped and (running := _running(body)) and loop.time() < until:
             # Told again while one of its calls waits to be taken out of it, and now and then, in case it did not
@@ -204,8 +204,13 @@ class Attempt:
                 return self.verdict.raised(error)
 
     async def _write(self, command: Command) -> None:
+        if isinstance(command, Complete | Fail) and self.hold.stay is not None:
+            command = replace(command, stay=self.hold.stay)
         try:
             await self.hold.write(command)
+        except errors.WrongState:
+            # Somebody has taken the process elsewhere, and what its body came to is of no account. It goes on there.
+            await self._write(Release(self.hold.fence))
         except (LeaseLost, IllegalTransition):
             # Somebody else was quicker: it was cancelled, or taken back. What they wrote holds.
             logger.info("task %s: attempt %d came too late to write its end", self.hold.task.shown_id, self.hold.fence)

@@ -188,17 +188,21 @@ class TaskContext(TaskIdentity):
         """Ask the caller in the protocol's own words, once. `elicit` and `sample` are two ways to say it."""
         return await self._desk.ask(kind, name, request)
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait. It goes on counting while no process runs, and a long one holds no worker."""
-        await self._desk.sleep(seconds)
+    async def sleep(self, seconds: float, *, name: str | None = None) -> None:
+        """Wait. It goes on counting while no process runs, and a long one holds no worker.
+
+        Branches that sleep side by side give each sleep a name of its own: others are told apart by their length and
+        their order, which may be another in the next attempt.
+        """
+        await self._desk.sleep(seconds, name)
 
     async def artifact(self, name: str, content: Json) -> None:
         """Keep an intermediate result, which can be read while the task works. The same name replaces it."""
         await self._desk.keep_artifact(name, content)
 
-    async def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None) -> Child:
-        """Start a child task of the same owner, once."""
-        return Child(await self._desk.spawn(tool, arguments or {}), self._desk)
+    async def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None, *, name: str | None = None) -> Child:
+        """Start a child task of the same owner, once. Branches that start equal ones give each a name of its own."""
+        return Child(await self._desk.spawn(tool, arguments or {}, name), self._desk)
 
     async def then(self, tool: str, arguments: Mapping[str, Json] | None = None, *, result_as: str = "result") -> str:
         """Name the task that starts when this one completes, with this one's result among its arguments.

@@ -73,7 +73,7 @@ class Desk(Protocol):
         """Ask the caller, once, and wait for the answer."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds: float, name: str | None) -> None:
         """Return when so many seconds have passed since it was first asked for, by whichever attempt."""
         ...
 
@@ -85,7 +85,7 @@ class Desk(Protocol):
         """Keep an intermediate result."""
         ...
 
-    async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
+    async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
         """Start a child task, once, and give its id."""
         ...
 

@@ -56,6 +56,7 @@ class Hold:
         self.fence = journal.task.fence
         self.why_stopped: Stop | None = None
         self.parking: Park | None = None
+        self.stay: int | None = None  # The number of the state that the body of a process is in, as far as it knows.
         self.lasts_until: datetime | None = None
         """When the attempt should long be over, so that its lease is not extended any more."""
         self.is_noticed = False
@@ -192,9 +193,8 @@ class Hold:
     async def reread(self) -> None:
         """Read the task anew, with all that belongs to it."""
         async with self._writing:
-            now = self.means.clock.now()
             try:
-                self.journal = await self.means.store.journal(self.task.id, self._scope, now=now)
+                self.journal = await self.means.store.journal(self.task.id, self._scope, now=self.means.clock.now())
             except TaskNotFound:
                 self.stop(Stop.LOST)
             self.task = self.journal.task

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property
 
 from raincheck.core.change import Creation
-from raincheck.core.commands import Note
+from raincheck.core.commands import Cancel, Note
 from raincheck.core.content import Artifact, InputKind, InputRequest, Step
+from raincheck.core.owner import Scope
 from raincheck.core.payload import Json, Payload, decode, encode
+from raincheck.core.records import TaskId
 from raincheck.engine.answers import check_may_ask, read_answer
 from raincheck.engine.checkpoints import Checkpoints
 from raincheck.engine.desk import Ended, StepTurn
@@ -18,7 +21,8 @@ from raincheck.engine.offspring import Offspring
 from raincheck.engine.patience import Patience
 from raincheck.engine.relaying import Relaying
 from raincheck.engine.reports import Reports
-from raincheck.errors import InvalidValue, TooLarge
+from raincheck.errors import IllegalTransition, InvalidValue, TaskNotFound, TooLarge
+from raincheck.stores.apply import apply
 
 LONGEST_SLEEP = timedelta(days=3_650)
 
@@ -34,7 +38,7 @@ class LocalDesk:
         self._reports = reports
         self.patience = patience
         self._offspring = offspring
-        self._relaying = Relaying(hold)
+        self.relaying = Relaying(hold)
         self._loop = asyncio.get_running_loop()
         self._artifacts = set(hold.journal.artifacts)
 
@@ -85,16 +89,18 @@ class LocalDesk:
     async def withdraw(self, name: str) -> None:
         """Take back what was asked under this name, which no other question has, if it is still open."""
         await self.patience.checkpoint()
-        await self._relaying.take_back(f"{self.checkpoints.scoped(name)}-0")
+        await self.relaying.take_back(f"{self.checkpoints.scoped(name)}-0")
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds: float, name: str | None) -> None:
         await self.patience.checkpoint()
         if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_SLEEP.total_seconds():  # pyright: ignore[reportUnnecessaryIsInstance] - not every body is type-checked
             raise InvalidValue(
                 f"a task can sleep from 0 to {LONGEST_SLEEP.total_seconds():.0f} seconds, not {seconds!r}"
             )
-        # By what it is asked for with, so that branches that sleep side by side find each their own.
-        name, mark = self.checkpoints.scoped(f"sleep {seconds:g}"), fingerprint("sleep", seconds)
+        # By what it is asked for with, where it has no name, so that branches that sleep side by side find each their
+        # own, unless they sleep equally long.
+        name = self.checkpoints.scoped(f"sleep {_shown(seconds) if name is None else name}")
+        mark = fingerprint("sleep", seconds)
         occurrence = self.checkpoints.take(name)
         step = self.checkpoints.find_step(name, occurrence, mark)
         if step is None:
@@ -123,11 +129,11 @@ class LocalDesk:
             await self.hold.note(Note(self.hold.fence, artifacts=(artifact,)))
             self._artifacts.add(name)
 
-    async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
+    async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
         await self.patience.checkpoint()
         mark = fingerprint("spawn", tool, arguments)
         # Likewise.
-        name = self.checkpoints.scoped(f"spawn {tool} {mark[-8:]}")
+        name = self.checkpoints.scoped(f"spawn {tool} {mark[-8:]}" if name is None else f"spawn {name}")
         occurrence = self.checkpoints.take(name)
         step = self.checkpoints.find_step(name, occurrence, mark)
         if step is not None:
@@ -144,10 +150,18 @@ class LocalDesk:
             seen = self.hold.journal.task.signals
             child = await self._offspring.look_at(child_id)
             if child.task.is_terminal:
-                await self._relaying.withdraw(child.task.id)
+                await self.relaying.withdraw(child.task.id)
                 return self._offspring.outcome(child)
-            await self._relaying.relay(child)
+            await self.relaying.relay(child)
             await self.patience.wait_for(lambda seen=seen: self._has_heard(seen))
+
+    async def cancel_child(self, child_id: str) -> None:
+        """Stop a child whose result nobody waits for any more."""
+        means, task = self.hold.means, self.hold.task
+        cancel = Cancel(actor=f"task {task.id}", reason="its parent gave it up")
+        with suppress(IllegalTransition, TaskNotFound):
+            scope = Scope.within(task.namespace)
+            await apply(means.store, TaskId(child_id), scope, cancel, now=means.clock.now())
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
         await self.patience.checkpoint()
@@ -176,3 +190,8 @@ class LocalDesk:
 
     def _now(self) -> datetime:
         return self.hold.means.clock.now()
+
+
+def _shown(seconds: float) -> str:
+    short = f"{seconds:g}"
+    return short if float(short) == seconds else repr(seconds)

@@ -8,6 +8,7 @@ from raincheck.engine.hold import Hold
 from raincheck.engine.local_desk import LocalDesk
 from raincheck.engine.patience import Patience
 from raincheck.engine.processes import command_of, situation_of
+from raincheck.engine.relaying import Relaying
 from raincheck.engine.workflow import Fired, Situation
 from raincheck.errors import ConfigurationError, InvalidValue, WrongState
 
@@ -15,8 +16,9 @@ from raincheck.errors import ConfigurationError, InvalidValue, WrongState
 class ProcessDesk:
     """Serves one attempt of a process."""
 
-    def __init__(self, hold: Hold, checkpoints: Checkpoints, patience: Patience) -> None:
+    def __init__(self, hold: Hold, checkpoints: Checkpoints, patience: Patience, relaying: Relaying) -> None:
         self._hold = hold
+        self._relaying = relaying
         self._checkpoints = checkpoints
         self._patience = patience
 
@@ -28,6 +30,11 @@ class ProcessDesk:
         if state is None:
             raise InvalidValue(f"task {self._hold.task.id!r} is no process: its workflow began after it")
         self._checkpoints.enter(f"{state.number} {state.name}: ")
+        self._hold.stay = state.number
+        for question in self._hold.journal.inputs:
+            if question.is_open and question.asked_at < state.since:
+                # Asked in a state that the process has left: nobody waits for the answer.
+                await self._relaying.take_back(question.key)
         return situation_of(self._hold.journal, state)
 
     @property
@@ -59,7 +66,7 @@ class ProcessDesk:
 def process_desk(task: TaskContext) -> ProcessDesk:
     """The desk of a process, for its body."""
     desk = local_desk(task)
-    return ProcessDesk(desk.hold, desk.checkpoints, desk.patience)
+    return ProcessDesk(desk.hold, desk.checkpoints, desk.patience, desk.relaying)
 
 
 def local_desk(task: TaskContext) -> LocalDesk:

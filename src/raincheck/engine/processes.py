@@ -20,7 +20,10 @@ ME = Owner.local()
 
 
 class Processes:
-    """The processes of one namespace, as their owners see them."""
+    """The processes of one namespace, as their owners see them.
+
+    Where the owner is None, whoever's they are: for programs that decide themselves who may do what.
+    """
 
     def __init__(self, means: Means, namespace: str, toolbox: Toolbox) -> None:
         self._means = means
@@ -32,7 +35,7 @@ class Processes:
         task_id: str,
         action: str,
         *,
-        owner: Owner = ME,
+        owner: Owner | None = ME,
         actor: str = "caller",
         reason: str | None = None,
         data: Mapping[str, Json] | None = None,
@@ -46,6 +49,8 @@ class Processes:
 
         def ask(journal: Journal) -> Command:
             situation, process = self._look(journal)
+            if journal.task.is_terminal:
+                raise TransitionRefused(task_id, action, situation.state, f"it is {journal.task.phase} already")
             try:
                 fired = process.fire(situation, action, data, reason)
             except Closed as closed:
@@ -77,7 +82,7 @@ class Processes:
 
         return await self._steer(task_id, owner, ask)
 
-    async def available(self, task_id: str, *, owner: Owner = ME) -> Sequence[Available]:
+    async def available(self, task_id: str, *, owner: Owner | None = ME) -> Sequence[Available]:
         """The transitions out of the state that a process is in, each with the reason if it is closed."""
         now = self._means.clock.now()
         journal = await self._means.store.journal(TaskId(task_id), self._scope(owner), now=now)
@@ -90,7 +95,7 @@ class Processes:
         *,
         state: str | None = None,
         subject: str | None = None,
-        owner: Owner = ME,
+        owner: Owner | None = ME,
         after: Position | None = None,
         limit: int = 100,
     ) -> Page:
@@ -98,12 +103,12 @@ class Processes:
         query = TaskQuery(self._scope(owner), tool=workflow, state=state, subject=subject)
         return await self._means.store.list_tasks(query, now=self._means.clock.now(), after=after, limit=limit)
 
-    async def statistics(self, workflow: str, *, owner: Owner = ME) -> Mapping[str, int]:
+    async def statistics(self, workflow: str, *, owner: Owner | None = ME) -> Mapping[str, int]:
         """How many processes of a workflow are in each state, ended ones too while they are kept."""
         counts = await self._means.store.count_states(self._scope(owner), now=self._means.clock.now())
         return {state: count for (tool, state), count in sorted(counts.items()) if tool == workflow}
 
-    async def _steer(self, task_id: str, owner: Owner, ask: Callable[[Journal], Command]) -> Task:
+    async def _steer(self, task_id: str, owner: Owner | None, ask: Callable[[Journal], Command]) -> Task:
         store, limits, scope = self._means.store, self._means.limits, self._scope(owner)
 
         async def read_and_decide() -> tuple[Task, Change | None]:
@@ -125,8 +130,8 @@ class Processes:
             )
         return situation_of(journal, task.state), tool.process
 
-    def _scope(self, owner: Owner) -> Scope:
-        return Scope.of(self._namespace, owner)
+    def _scope(self, owner: Owner | None) -> Scope:
+        return Scope.within(self._namespace) if owner is None else Scope.of(self._namespace, owner)
 
 
 def situation_of(journal: Journal, state: State) -> Situation:

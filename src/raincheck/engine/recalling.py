@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from raincheck.core.records import Tool
 from raincheck.engine.toolbox import Toolbox
+from raincheck.engine.tools import TaskTool
 from raincheck.errors import ConfigurationError
 from raincheck.stores.interface import Store
 
@@ -21,8 +22,9 @@ async def recall(store: Store, namespace: str, toolbox: Toolbox) -> None:
         if toolbox.find(tool) is None:
             try:
                 # In a thread: it looks for commands and modules.
-                toolbox.keep_older(await asyncio.to_thread(toolbox.rebuild, definition))
-            except ConfigurationError as error:
+                made = await asyncio.to_thread(toolbox.rebuild, definition)
+                toolbox.keep_older(_checked(made, tool))
+            except Exception as error:  # noqa: BLE001 - whatever was kept: what can be served must be
                 logger.warning(
                     "tasks of %r in version %r have to wait, since that version can't be used any more: bring back "
                     "what it needs, or cancel them. %s",
@@ -30,6 +32,13 @@ async def recall(store: Store, namespace: str, toolbox: Toolbox) -> None:
                     tool.version,
                     error,
                 )
+
+
+def _checked(made: TaskTool, tool: Tool) -> TaskTool:
+    """Refuse what was kept for one tool and is another: it would run in the place of that."""
+    if made.runs != {tool}:
+        raise ConfigurationError(f"what was kept for it is {made.name!r} in version {made.version!r}")
+    return made
 
 
 def _definitions(toolbox: Toolbox) -> Mapping[Tool, bytes]:

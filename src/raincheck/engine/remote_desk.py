@@ -24,10 +24,10 @@ CALLS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "finish_step": {"name": (str,), "turn": (dict,), "fingerprint": (str,), "result": _ANYTHING},
     "drop_step": {"name": (str,), "occurrence": (int,)},
     "ask": {"kind": (str,), "name": (str,), "request": _ANYTHING},
-    "sleep": {"seconds": (int, float)},
+    "sleep": {"seconds": (int, float), "name": (str, NoneType)},
     "set_variables": {"variables": (dict,)},
     "keep_artifact": {"name": (str,), "content": _ANYTHING},
-    "spawn": {"tool": (str,), "arguments": (dict,)},
+    "spawn": {"tool": (str,), "arguments": (dict,), "name": (str, NoneType)},
     "child_outcome": {"child_id": (str,)},
     "start_after": {"tool": (str,), "arguments": (dict,), "result_as": (str,)},
 }
@@ -134,8 +134,8 @@ class RemoteDesk:
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
         return await self._ask("ask", kind=kind, name=name, request=request)
 
-    async def sleep(self, seconds: float) -> None:
-        await self._ask("sleep", seconds=seconds)
+    async def sleep(self, seconds: float, name: str | None) -> None:
+        await self._ask("sleep", seconds=seconds, name=name)
 
     async def set_variables(self, variables: Mapping[str, Json]) -> None:
         await self._ask("set_variables", variables=variables)
@@ -143,8 +143,8 @@ class RemoteDesk:
     async def keep_artifact(self, name: str, content: Json) -> None:
         await self._ask("keep_artifact", name=name, content=content)
 
-    async def spawn(self, tool: str, arguments: Mapping[str, Json]) -> str:
-        return await self._ask("spawn", tool=tool, arguments=arguments)
+    async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
+        return await self._ask("spawn", tool=tool, arguments=arguments, name=name)
 
     async def child_outcome(self, child_id: str) -> Ended:
         return Ended(**await self._ask("child_outcome", child_id=child_id))

@@ -136,17 +136,17 @@ class SyncTaskContext(TaskIdentity):
         """Ask the caller's model, once."""
         return self._wait(self._desk.ask(InputKind.SAMPLING, name, {"messages": messages, **parameters}))
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, *, name: str | None = None) -> None:
         """Wait, for a long time too."""
-        self._wait(self._desk.sleep(seconds))
+        self._wait(self._desk.sleep(seconds, name))
 
     def artifact(self, name: str, content: Json) -> None:
         """Keep an intermediate result."""
         self._wait(self._desk.keep_artifact(name, content))
 
-    def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None) -> SyncChild:
+    def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None, *, name: str | None = None) -> SyncChild:
         """Start a child task of the same owner, once."""
-        return SyncChild(self._wait(self._desk.spawn(tool, arguments or {})), self._desk, self._wait)
+        return SyncChild(self._wait(self._desk.spawn(tool, arguments or {}, name)), self._desk, self._wait)
 
     def then(self, tool: str, arguments: Mapping[str, Json] | None = None, *, result_as: str = "result") -> str:
         """Name the task that starts when this one completes."""

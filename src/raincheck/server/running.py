@@ -166,8 +166,6 @@ class Running:
             self.is_durable = store.capabilities.durable
             if isinstance(options.clock, StoresClock):
                 options.clock.follow(store.capabilities.clock)
-            now = options.clock.now()
-            await tell_of_missing_tools(store, options.namespace, self._toolbox, now)
             logger.info("the tasks of %r are kept in %s", options.namespace, store)
             engine = Engine(
                 audit.audited(store),
@@ -180,6 +178,8 @@ class Running:
             # Before anybody calls: what is known decides what calls become.
             await engine.durations.refresh()
             self._engine = await stack.enter_async_context(engine)
+            # Older versions of what files define are there by now.
+            await tell_of_missing_tools(store, options.namespace, self._toolbox, options.clock.now())
             self._stack = stack.pop_all()
 
     def hurry(self) -> None:

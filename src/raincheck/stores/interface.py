@@ -187,7 +187,7 @@ class Store(Reads, Protocol):
     async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> Mapping[Tool, bytes]:
         """Keep what tools are made of, and return what the tools of all live tasks of the namespace are made of.
 
-        - Those that were never kept are left out. One that was keeps its first definition.
+        - Those that were never kept are left out. Of several definitions of one version, the latest counts.
         - Whoever starts asks with what they have: of tasks that began under other definitions, they get those.
         """
         ...

@@ -19,7 +19,6 @@ cancelled, as the state's kind says.
 """
 
 import hashlib
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,8 +157,3 @@ class Machine:
 
 
 _ANY_INPUT: Mapping[str, Json] = {"type": "object"}
-
-
-def takes_task(action: Action) -> bool:
-    """Whether an action wants the context of its task."""
-    return "task" in inspect.signature(action).parameters

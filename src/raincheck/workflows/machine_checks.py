@@ -1,7 +1,8 @@
 """What is wrong with a state machine, all of it at once."""
 
+import inspect
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def _faults_of_state(state: "State", names: set[str]) -> Iterator[tuple[str, str
         yield where, f"kind is success, failure or cancel, not {state.kind!r}"
     if state.kind is not None and (state.transitions or state.action or state.timeout):
         yield where, "it is an end: nothing is done there, and nothing leads out of it"
+    if state.action is not None and takes_task(state.action) and not inspect.iscoroutinefunction(state.action):
+        yield where, "an action that takes the task is a coroutine: write `async def`"
     if state.kind is None and not state.transitions:
         yield where, "nothing leads out of it: add a transition, or give it a kind"
     actions = Counter(one.action for one in state.transitions)
@@ -63,3 +66,8 @@ def _unreachable(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
     for state in states:
         if state.name not in reached:
             yield f"states.{state.name}", "no process ever gets there: lead a transition to it, or leave it out"
+
+
+def takes_task(action: Callable[..., object]) -> bool:
+    """Whether an action wants the context of its task."""
+    return "task" in inspect.signature(action).parameters

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from raincheck.core.payload import Json
 from raincheck.engine.workflow import Available, Closed, Fired, NotCancellable, Situation
+from raincheck.errors import InvalidValue
 from raincheck.workflows.machine import Machine, Outcome, State, Transition
 
 NOTHING = Outcome()
@@ -63,7 +64,13 @@ class Rules:
         return None
 
     def state(self, situation: Situation) -> State:
-        return self.machine.by_name[situation.state]
+        found = self.machine.by_name.get(situation.state)
+        if found is None:
+            raise InvalidValue(
+                f"state {situation.state!r} is not in version {self.machine.version!r} of workflow "
+                f"{self.machine.name!r} any more: bring it back, or cancel the process"
+            )
+        return found
 
     def take(
         self,
@@ -124,7 +131,12 @@ class Rules:
         try:
             is_open = bool(guard(situation))
         except Exception as error:  # noqa: BLE001 - whatever it is, the way is closed
-            return f"its guard failed: {type(error).__name__}: {error}"
+            return f"its guard failed: {_told(error)}"
         if is_open:
             return None
         return f"its guard says no{'' if transition.words is None else f': {transition.words}'}"
+
+
+def _told(error: Exception) -> str:
+    """What an expression says of itself, or another error with its kind: a KeyError alone is but a name."""
+    return str(error) if isinstance(error, InvalidValue) else f"{type(error).__name__}: {error}"

@@ -18,7 +18,8 @@ from raincheck.engine.tools import TaskTool
 from raincheck.engine.workflow import Closed, Fired, Situation
 from raincheck.errors import InvalidValue, ProtocolError, ToolError
 from raincheck.workflows.arguments import Arguments
-from raincheck.workflows.machine import Machine, Next, Outcome, State, takes_task
+from raincheck.workflows.machine import Machine, Next, Outcome, State
+from raincheck.workflows.machine_checks import takes_task
 from raincheck.workflows.machine_rules import Rules
 
 FAILED = -32000
@@ -64,8 +65,9 @@ class _Run:
         if state.kind == "success":
             return dict(situation.data) if machine.result is None else machine.result(situation)
         # A process that was cancelled has ended with its transition, so this is a failure.
+        why = (self._desk.said or "").removeprefix(state.name)
         raise ProtocolError(
-            f"workflow {machine.name!r} ended in state {self._desk.said or state.name!r}",
+            f"workflow {machine.name!r} ended in state {state.name!r}{why}",
             FAILED,
             data=cast("Json", {"state": state.name, "data": dict(situation.data)}),
         )
@@ -81,13 +83,14 @@ class _Run:
         waiting = asyncio.create_task(self._wait(state, situation, until))
         try:
             await asyncio.wait([acting, waiting], return_when=asyncio.FIRST_COMPLETED)
-            if acting.done() and not acting.result() and not waiting.done():
+            # If the process has left its state, it does not matter any more what its action came to.
+            if not waiting.done() and not acting.result():
                 await waiting
         finally:
             for one in (acting, waiting):
                 one.cancel()
             await asyncio.gather(acting, waiting, return_exceptions=True)
-        if waiting.done() and not waiting.cancelled():
+        if not waiting.cancelled():
             waiting.result()
 
     async def _wait(self, state: State, situation: Situation, until: datetime | None) -> None:

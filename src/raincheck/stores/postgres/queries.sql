@@ -335,9 +335,9 @@ WHERE namespace = %(namespace)s AND state IS NOT NULL AND (%(owner)s::text IS NU
 GROUP BY tool, state;
 
 -- name: put_definition
--- What a tool is made of. What is there already stays.
+-- What a tool is made of. The latest counts.
 INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (%(namespace)s, %(tool)s, %(version)s, %(body)s)
-ON CONFLICT DO NOTHING;
+ON CONFLICT (namespace, tool, tool_version) DO UPDATE SET body = excluded.body WHERE definitions.body <> excluded.body;
 
 -- name: needed_definitions
 -- What the tools are made of that live tasks have.

@@ -287,8 +287,9 @@ WHERE namespace = :namespace AND state IS NOT NULL AND (:owner IS NULL OR owner 
 GROUP BY tool, state;
 
 -- name: put_definition
--- What a tool is made of. What is there already stays.
-INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+-- What a tool is made of. The latest counts.
+INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (?, ?, ?, ?)
+ON CONFLICT (namespace, tool, tool_version) DO UPDATE SET body = excluded.body WHERE body <> excluded.body;
 
 -- name: needed_definitions
 -- What the tools are made of that live tasks have.

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from raincheck.core.commands import Cancel, Park, Transition
+from raincheck.core.commands import Cancel, Complete, Fail, Park, Release, Transition
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
 from raincheck.core.records import State, Task, Tool
-from raincheck.errors import InvalidValue, StaleChange, WrongState
+from raincheck.errors import InvalidValue, LeaseLost, StaleChange, WrongState
 from raincheck.stores.requests import TaskQuery
 from raincheck.testing.contract.base import ContractBase
 from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE, Scene
@@ -65,6 +65,20 @@ class ProcessingContract(ContractBase):
         ended = await scene.do(task, Cancel("ann", "no need", drop))
         assert (ended.phase, ended.state) == (Phase.CANCELLED, State("dropped", scene.clock.now(), 1))
         assert await scene.load(task) == ended
+
+    async def test_an_attempt_that_lost_its_task_takes_it_nowhere_and_does_not_end_it(self, scene: Scene) -> None:
+        task = await scene.begin(state="draft")
+        await scene.do(task, Release(1))
+        (second,) = await scene.claim()
+        late = replace(SUBMIT, fence=1)
+        for command in (late, Cancel("worker", into=late)):
+            with pytest.raises(LeaseLost):
+                await scene.do(task, command)
+        moved = await scene.do(second, replace(SUBMIT, fence=2))
+        for command in (Complete(2, encode(1), stay=0), Fail(2, encode(1), "broke", stay=0)):
+            with pytest.raises(WrongState):
+                await scene.do(moved, command)
+        assert await scene.load(task) == moved
 
     async def test_a_transition_decided_on_what_was_read_before_is_stale(self, scene: Scene) -> None:
         task = await scene.create(state="draft")

@@ -24,10 +24,11 @@ class RememberingContract(ContractBase):
         await scene.do(task, Complete(1, encode(1)))
         assert await scene.store.remember(NAMESPACE, {}) == {NEW: b"new"}
 
-    async def test_a_definition_stays_as_it_was_first_kept(self, scene: Scene) -> None:
+    async def test_of_several_definitions_of_one_version_the_latest_counts(self, scene: Scene) -> None:
         await scene.store.remember(NAMESPACE, {OLD: b"old"})
         await scene.create(tool=OLD)
-        assert await scene.store.remember(NAMESPACE, {OLD: b"other"}) == {OLD: b"old"}
+        assert await scene.store.remember(NAMESPACE, {OLD: b"other"}) == {OLD: b"other"}
+        assert await scene.store.remember(NAMESPACE, {}) == {OLD: b"other"}
 
     async def test_tools_that_nothing_is_known_of_are_left_out_and_namespaces_stay_apart(self, scene: Scene) -> None:
         await scene.create(tool=TOOL)
