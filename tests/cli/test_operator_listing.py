@@ -114,6 +114,8 @@ def test_what_a_task_says_can_not_steer_the_terminal() -> None:
         (["--status", "working"], {"queued", "running", "parked", "paused"}),
         (["--status", "parked"], {"parked"}),
         (["--status", "completed"], {"completed", "error"}),
+        (["--errors"], {"error", "failed"}),
+        (["--errors", "--status", "completed"], {"error"}),
         (["--status", "input_required"], set[str]()),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from calls_kit import PATIENCE, PROGRAM, environment
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/serve-workflows.md").read_text(encoding="utf-8")
-FLOWS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]
+FLOWS = re.findall(r"`([a-z]+\.yaml)`:\n\n```yaml\n(.*?)```", PAGE, re.DOTALL)
 BLOCKS = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
 
 SHOWN_ID = "01a1e261d7abb0a634c5"
@@ -59,7 +59,8 @@ class Shell:
 
 @pytest.fixture
 def shell(folder: Path) -> Iterator[Shell]:
-    Path("release.yaml").write_text(FLOWS)
+    for name, text in FLOWS:
+        Path(name).write_text(text)
     program = folder / "bin" / "raincheck"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\nexec {PROGRAM[0]} -c '{PROGRAM[2]}' \"$@\"\n")
@@ -84,4 +85,4 @@ def test_the_output_on_the_page_is_what_is_printed(shell: Shell) -> None:
 
 
 def test_every_block_of_commands_is_followed_by_what_it_prints() -> None:
-    assert PAGE.count("```sh") == len(BLOCKS) == 8
+    assert PAGE.count("```sh") == len(BLOCKS) == 11

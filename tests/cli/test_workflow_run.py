@@ -140,7 +140,10 @@ def test_from_a_step_on_the_file_may_have_been_mended_and_arguments_are_those_of
     write_flows(FLOWS.replace('copies: "{{ input.copies }}"', 'number: "{{ input.copies }}"'))
     done = run("workflow", "run", "flows.yaml", "release", "--from", "publish")
     assert json.loads(done.stdout) == {"tag": "v1", "number": 5, "built": "v1"}
+    assert "1 result of a step is that of task" in done.stderr
+    assert "careful" not in done.stderr
     again = run("workflow", "run", "flows.yaml", "release", "copies=6", "--from", "publish")
+    assert "careful: copies is not what the earlier run had" in again.stderr
     assert json.loads(again.stdout) == {"tag": "v1", "number": 6, "built": "v1"}
     assert lines("built.txt") == ["built"]
 

@@ -6,7 +6,7 @@ import pytest
 from operator_kit import in_store, lines, run, told
 from workflow_kit import write_flows
 
-from raincheck.core.commands import Cancel
+from raincheck.core.commands import Cancel, Park
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.testing import Scene
@@ -58,6 +58,50 @@ def test_it_is_said_where_a_process_is_and_what_leads_on_and_why_not() -> None:
     facts = told("workflow", "state", task.id)
     assert (facts["state"], facts["subject"]) == ("draft", "paper 7")
     assert [one["action"] for one in facts["transitions"]] == ["submit", "reject"]
+    assert facts["data"] == {}
+
+
+def test_the_data_of_a_process_is_shown() -> None:
+    task = begin()
+    run("workflow", "take", task.id, "submit", "pages:=3")
+    assert told("workflow", "state", task.id)["data"] == {"pages": 3}
+    assert lines("workflow", "state", task.id)[1] == 'its data: {"pages": 3}'
+
+
+def test_a_process_whose_definition_nobody_kept_is_shown_without_its_transitions() -> None:
+    task = begin(is_kept=False)
+    first, second = lines("workflow", "state", task.id)
+    assert first.endswith("(review) is in draft, and working")
+    assert second.startswith("its transitions are known only to the program")
+    facts = told("workflow", "state", task.id)
+    assert (facts["state"], facts["transitions"]) == ("draft", None)
+
+
+@pytest.mark.parametrize("word", ["pages", "pages:=none", "@none.json"])
+def test_what_can_not_be_read_is_refused_in_a_line_before_anything_is_done(word: str) -> None:
+    task = begin()
+    done = run("workflow", "take", task.id, "submit", word)
+    assert (done.exit_code, done.stderr.count("\n"), done.stdout) == (2, 1, "")
+    assert done.stderr.startswith("raincheck: ")
+
+
+def test_a_process_that_waits_is_shown_with_how_to_see_its_transitions() -> None:
+    task = begin()
+
+    async def park(scene: Scene) -> Task:
+        await scene.claim(tools=frozenset({task.tool}))
+        return await scene.do(task, Park(1, seen=0))
+
+    in_store(park)
+    state = f"raincheck workflow state --store tasks.db {task.id}"
+    assert lines("tasks", "show", task.id)[-1] == f"-> it waits for a transition: {state} shows which there are"
+
+
+def test_an_operator_stops_a_process_whatever_its_workflow_says_and_its_state_stays() -> None:
+    task = begin()
+    assert run("tasks", "cancel", task.id).exit_code == 0
+    facts = told("workflow", "state", task.id)
+    assert (facts["status"], facts["state"]) == ("cancelled", "draft")
 
 
 def test_a_process_is_taken_along_a_transition_by_the_definition_that_it_began_with() -> None:

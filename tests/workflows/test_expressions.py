@@ -49,6 +49,10 @@ JSON = st.recursive(
         ("2 ** 10", 1024),
         ("input.items[1:]", [2, 3]),
         ("1.26|round(1)", 1.3),
+        ("'ff'|int(base=16) - 5 % 3", 253),
+        ("'42.5'|int + ('x'|int(7))", 49),
+        ("[3, 1, 2]|sort|first + ['b', 'A']|max|length", 2),
+        ("{'b': 1, 'a': 2}|dictsort|map('first')|list", ["a", "b"]),
     ],
 )
 def test_an_expression_is_what_it_says(text: str, value: Json) -> None:
@@ -73,6 +77,21 @@ def test_an_expression_is_what_it_says(text: str, value: Json) -> None:
         "'a' * 5000000 + 'a' * 5000000",
         "'%0999999999d' % 1",
         "([[['a'] * 200] * 200] * 200)|tojson",
+        "range(100000)|map('string')|map('replace', '', 'y' * 1000)|list|length",
+        "(['x' * 1000000] * 1000)|map('upper')|list|length",
+        "(['x' * 1000000] * 1000)|sort|length",
+        "([['x' * 1000000]] * 1000)|map('first')|sort|length",
+        "(['x' * 1000000] * 1000)|select('equalto', 'x' * 1000000)|list|length",
+        "([['a'] * 900000] * 1000)|map('join')|list|length",
+        "('x' * 8000000)|map('upper')|map('replace', 'X', 'yy')|list|length",
+        "('ab' * 4000000)|unique|list|length",
+        "('f' * 8000000)|int(base=16) > 1",
+        "'z'|int(base=36)",
+        "('9' * 1001)|int > 1",
+        "2 ** 4000 - 2 ** 4000",
+        "2 ** 4000 % 2 ** 4000",
+        "2 ** 4000 // 2 ** 4000",
+        "2 ** 4000 / 2 ** 4000",
     ],
 )
 def test_a_little_does_not_become_a_lot(text: str) -> None:
@@ -123,6 +142,8 @@ def test_there_is_nothing_behind_values(text: str) -> None:
         "(" * 2_000,
         "-" * 3_000 + "1",
         "x" * 5_000,
+        "a" + ".a" * 1_900,
+        "1+" * 1_900 + "1",
         "[" * 90 + "]" * 89,
         "lambda: 1",
         "a = 1",
@@ -190,6 +211,11 @@ def test_text_that_is_not_written_right_is_refused(template: str) -> None:
 def test_only_single_values_are_put_into_text(template: str) -> None:
     with pytest.raises(ExpressionFailed, match="can't be put into text"):
         Template.parse(template).render(SCOPE)
+
+
+def test_a_text_of_many_values_is_bounded_as_a_whole() -> None:
+    with pytest.raises(ExpressionFailed, match="a text is too large"):
+        Template.parse("{{ input.x }}" * 10).render({"input": {"x": "x" * 1_000_000}})
 
 
 @given(value=JSON)

@@ -209,3 +209,16 @@ async def test_a_command_that_went_away_since_it_was_checked_is_not_found(worksh
         assert "failed (refused)" in await workshop.error()
         tool.unlink()
         assert "failed (not-found)" in await workshop.error()
+
+
+async def test_callers_who_choose_the_folder_do_not_choose_the_program(workshop: Workshop) -> None:
+    (workshop.folder / "up").mkdir()
+    for folder, said in ((workshop.folder, "ours"), (workshop.folder / "up", "theirs")):
+        (folder / "build.sh").write_text(f"#!/bin/sh\necho {said} in $(basename $(pwd))\n")
+        (folder / "build.sh").chmod(0o755)
+    assert await stdout_of(workshop, "run: {argv: [./build.sh], cwd: '{{ input.x }}'}", x="up") == "ours in up"
+
+
+async def test_a_value_after_a_constant_script_is_an_argument_of_it(workshop: Workshop) -> None:
+    hostile = "x; echo pwned"
+    assert await stdout_of(workshop, """run: [sh, -c, 'echo "<$0>"', '{{ input.x }}']""", x=hostile) == f"<{hostile}>"

@@ -140,6 +140,11 @@ def test_a_step_that_can_not_work_is_a_fault(workshop: Workshop, step: str, wher
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("host", ["*.example.org", "a:b", "a:0", "a:70000", "me@a", "[::1", "[x::1]", "a?b", "[a]:1:2"])
+def test_a_host_that_no_request_can_have_is_a_fault(workshop: Workshop, host: str) -> None:
+    assert list(faults(workshop, f"allow: {{hosts: [b, '{host}']}}\n{PLAIN}")) == ["allow.hosts.1"]
+
+
 def test_steps_that_wait_for_each_other_are_named_in_a_circle(workshop: Workshop) -> None:
     found = faults(
         workshop,
@@ -168,6 +173,29 @@ def test_workflows_that_run_each_other_without_end_are_named_in_a_circle(worksho
     assert found == {
         "workflows.a.steps.x.workflow": "4: this workflow runs itself without end: a -> b -> a",
         "workflows.b.steps.y.workflow": "5: this workflow runs itself without end: b -> a -> b",
+    }
+
+
+def test_a_circle_of_workflows_may_lead_through_state_machines(workshop: Workshop) -> None:
+    found = faults(
+        workshop,
+        """
+        workflows:
+          a: {steps: [{id: x, workflow: b}]}
+          b:
+            states:
+              first: {action: {workflow: a}, transitions: {go: {to: done, on: "true"}}}
+              done: {kind: success}
+          c:
+            states:
+              first: {action: {workflow: c}, transitions: {go: {to: done, on: "true"}}}
+              done: {kind: success}
+        """,
+    )
+    assert found == {
+        "workflows.a.steps.x.workflow": "4: this workflow runs itself without end: a -> b -> a",
+        "workflows.b.states.first.action.workflow": "7: this workflow runs itself without end: b -> a -> b",
+        "workflows.c.states.first.action.workflow": "11: this workflow runs itself without end: c -> c",
     }
 
 

@@ -40,6 +40,27 @@ async def test_other_answers_are_text(workshop: Workshop, server: Canned) -> Non
     assert cast("Any", await workshop.run(flow(server, "http: {url: URL/}")))["body"] == "grüße"
 
 
+@pytest.mark.parametrize("charset", ["punycode", "idna", "base64", "zlib", "iso-8859-12", "nonsense"])
+async def test_a_charset_that_is_none_is_read_as_utf_8(workshop: Workshop, server: Canned, charset: str) -> None:
+    server.put("/", b"a-" + "ü".encode() + b"\xff", Content_Type=f"text/plain; charset={charset}")
+    assert cast("Any", await workshop.run(flow(server, "http: {url: URL/}")))["body"] == "a-ü\ufffd"
+
+
+@pytest.mark.parametrize("charset", ["UTF-16", "utf_8", "windows-1252", "cp1252", "ISO_8859-15", "iso8859-1"])
+async def test_an_answer_is_read_in_its_charset(workshop: Workshop, server: Canned, charset: str) -> None:
+    server.put("/", "grüße".encode(charset), Content_Type=f"text/plain; charset={charset}")
+    assert cast("Any", await workshop.run(flow(server, "http: {url: URL/}")))["body"] == "grüße"
+
+
+@pytest.mark.parametrize("allowed", ["[::1]:PORT", "[0:0::1]", "::1", "[::1]"])
+async def test_an_address_of_ipv6_can_be_allowed(workshop: Workshop, allowed: str) -> None:
+    async with serving("::1") as server:
+        server.put("/", b"here")
+        text = flow(server, f"http: {{url: 'http://[::1]:{server.port}/'}}")
+        text = text.replace(f"127.0.0.1:{server.port}", allowed.replace("PORT", str(server.port)))
+        assert cast("Any", await workshop.run(text))["body"] == "here"
+
+
 async def test_a_body_of_json_is_sent_with_its_headers(
     workshop: Workshop, server: Canned, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,9 +244,9 @@ async def test_a_failure_stops_what_runs_and_undoes_what_was_done_the_latest_fir
           - {id: undo_third, run: {shell: "echo third >> log"}}
           - {id: undo_bad, run: {shell: "echo bad >> log"}}
     """)
-    assert (workshop.folder / "log").read_text() == "bad\nsecond\nfirst one\n"
+    assert (workshop.folder / "log").read_text() == "third\nbad\nsecond\nfirst one\n"
     assert message.startswith("step 'bad' failed (exit) at `run a script of sh`: exit code 7; ")
-    assert "undone by undo_bad, undo_first" in message
+    assert "undone by undo_third, undo_bad, undo_first" in message
     assert "undo_second could not undo: exit code 1" in message
 
 

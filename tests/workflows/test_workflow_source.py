@@ -91,6 +91,15 @@ def test_aliases_do_not_become_a_bomb(tmp_path: Path) -> None:
     assert "use fewer aliases" in faults(tmp_path, "\n".join(lines))[0][1]
 
 
+@pytest.mark.parametrize("one", ["&x {text}", "&x {{{text}: 1}}"])
+def test_aliases_of_large_texts_do_not_become_a_bomb(tmp_path: Path, one: str) -> None:
+    long = one.format(text="x" * 1_000 if "{{" in one else "x" * 500_000)
+    many = ", ".join(["*x"] * (5_000 if "{{" in one else 10))
+    assert faults(tmp_path, f"a: {long}\nb: [{many}]\n") == [
+        (1, "all texts have more than 4,000,000 characters together: use fewer aliases")
+    ]
+
+
 def test_a_few_aliases_are_fine(tmp_path: Path) -> None:
     file = tmp_path / "flow.yaml"
     file.write_text("a: &x {b: 1}\nc: *x\n")

@@ -30,16 +30,25 @@ def _about(task: Task, now: datetime, named: tuple[str, ...]) -> str:
             return f"it waits for {who}: {_doctor(named)} says whether one has been seen"
         case Phase.RUNNING:
             return _about_running(task, now, named)
-        case Phase.PARKED if task.due_at is not None:
-            return f"it goes on by itself {told_age(task.due_at, now)}"
         case Phase.PARKED:
-            return "" if task.open_inputs else "it waits for a task that it has started"
+            return _about_parked(task, now, named)
         case Phase.PAUSED:
             return f"{typed('tasks resume', task.id, *named)} lets it go on"
         case Phase.COMPLETED:
             return _kept(task, now, named)
         case Phase.FAILED | Phase.CANCELLED:
             return f"{typed('tasks retry', task.id, *named)} runs the same again, as a new task"
+
+
+def _about_parked(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+    by_itself = "" if task.due_at is None else f"it goes on by itself {told_age(task.due_at, now)}"
+    if task.open_inputs:
+        return by_itself
+    if task.state is None:
+        return by_itself or "it waits for a task that it has started"
+    # Its action may have started one, too.
+    waits = f"{by_itself}, or by a transition" if by_itself else "it waits for a transition"
+    return f"{waits}: {typed('workflow state', task.id, *named)} shows which there are"
 
 
 def _about_running(task: Task, now: datetime, named: tuple[str, ...]) -> str:

@@ -50,8 +50,9 @@ Examples:
 \b
   raincheck cancel 01a1e261d7ab
 {IDS}
-It ends with 0 if the task is cancelled, or asked to stop; with 1 if it had ended before; and with 2 if it could not be
-tried, or is not in the book. One that is cancelled is struck off that, so a second time ends with 2.
+It ends with 0 if the task is cancelled, or asked to stop; with 1 if it had ended before, or
+its workflow does not allow it; and with 2 if it could not be tried, or is not in the book. One that is cancelled is
+struck off that, so a second time ends with 2.
 """
 
 ANSWER = f"""

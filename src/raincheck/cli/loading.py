@@ -144,7 +144,8 @@ def _be_found_in(folder: Path) -> None:
 
 
 def _is_folder(where: str) -> ConfigurationError:
-    return ConfigurationError(f"{where} is a folder: write which file in it, such as {Path(where) / 'server.py'}")
+    none = "a folder, and there are no workflows (*.yaml) in it"
+    return ConfigurationError(f"{where} is {none}: write which file of it, such as {Path(where) / 'server.py'}")
 
 
 def _named(where: str, module: ModuleType, name: str) -> Tasks:

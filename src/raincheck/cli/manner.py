@@ -15,6 +15,7 @@ from raincheck.cli.reaching import explain_lost, explain_raised, is_raised, said
 from raincheck.cli.targets import Target
 from raincheck.client import BadAnswer, Handle, ServerUnreachable, Slip, Update
 from raincheck.core.lifecycle import Status
+from raincheck.errors import CancelRefused
 
 
 def slip_of(handle: Handle) -> Slip:
@@ -73,6 +74,16 @@ class Manner:
             return Ending.FAILED
         tell(f"{name} is asked to stop: {self.again('get', slip.task_id)} shows whether it has")
         return Ending.DONE
+
+    def tell_refused(self, slip: Slip, update: Update | None, refused: CancelRefused) -> Ending:
+        """Say why a task is not cancelled."""
+        if self.as_json:
+            status = None if update is None else str(update.status)
+            why = {"reason": refused.reason, "message": refused.why}
+            typer.echo(json_of({"task_id": slip.task_id, "status": status, "refused": why}))
+        reason, why = printable(refused.reason), printable(refused.why)
+        tell(f"task {told_id(slip.task_id)} can't be cancelled ({reason}): {why}. It goes on")
+        return Ending.FAILED
 
     def give_up(self, tool: str, ending: Ending, asker: Asker, code: int) -> NoReturn:
         """A call that is no task can't be come back to: it is cancelled."""

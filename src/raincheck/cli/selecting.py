@@ -21,6 +21,9 @@ UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 LONGEST = timedelta(days=36_500)
 
+WITH_ERRORS = frozenset({Phase.FAILED, Phase.COMPLETED})
+"""The phases of tasks that failed, or whose result may report an error."""
+
 
 class StatusWord(StrEnum):
     """What a task can be, in the wire's words and, where these say too little, in ours."""
@@ -63,6 +66,9 @@ StatusOption = Annotated[
     list[StatusWord] | None,
     typer.Option(metavar="STATUS", help=f"Only tasks that are so: {', '.join(StatusWord)}. Repeatable."),
 ]
+ErrorsOption = Annotated[
+    bool, typer.Option("--errors", help="Only tasks that failed, or whose result reports an error.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ class Filters:
     statuses: tuple[StatusWord, ...] = ()
     state: str | None = None
     subject: str | None = None
+    errors: bool = False
 
     @property
     def is_anything(self) -> bool:
@@ -85,6 +92,8 @@ class Filters:
         """What a store can find by itself."""
         scope = Scope.everything() if self.namespace is None else Scope.within(self.namespace)
         phases = frozenset[Phase]().union(*(word.phases for word in self.statuses))
+        if self.errors and not phases:
+            phases = WITH_ERRORS
         return TaskQuery(scope, tool=self.tool, phases=phases or None)
 
     def matches(self, task: Task) -> bool:
@@ -92,7 +101,8 @@ class Filters:
         is_so = not self.statuses or any(word.fits(task) for word in self.statuses)
         is_there = self.state in (None, None if task.state is None else task.state.name)
         is_about = self.subject in (None, task.subject)
-        return is_so and is_there and is_about and (self.owner is None or is_named(task.owner, self.owner))
+        is_bad = not self.errors or task.is_error or task.phase is Phase.FAILED
+        return is_so and is_bad and is_there and is_about and (self.owner is None or is_named(task.owner, self.owner))
 
 
 def is_named(owner: Owner, name: str) -> bool:

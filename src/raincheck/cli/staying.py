@@ -20,7 +20,7 @@ from raincheck.cli.reaching import explain_broken, explain_lost
 from raincheck.cli.results import print_result
 from raincheck.client import BadAnswer, CallLost, Handle, ServerUnreachable, Slip, TaskCancelled, Update
 from raincheck.core.lifecycle import Status
-from raincheck.errors import ConfigurationError, TaskNotFound
+from raincheck.errors import CancelRefused, ConfigurationError, TaskNotFound
 
 
 class Closing(Protocol):
@@ -114,6 +114,10 @@ async def leave(manner: Manner, ending: Ending, handle: Handle, asker: Asker | N
             return ending
     except TaskNotFound:
         manner.not_found(slip)
+    except CancelRefused as refused:
+        why = f"({printable(refused.reason)}): {printable(refused.why)}"
+        manner.go_on(slip, f"its workflow does not allow that {why}. ")
+        return Ending.GOES_ON
     except MCPError as error:
         manner.go_on(slip, f"the server refuses that: {printable(error.error.message)}. ")
         return Ending.GOES_ON
@@ -145,6 +149,8 @@ async def cancel(manner: Manner, handle: Handle) -> Ending:
     """Stop a task, and say what came of that."""
     try:
         update = await _stop(manner, handle)
+    except CancelRefused as refused:
+        return manner.tell_refused(slip_of(handle), await handle.look(), refused)
     except MCPError as error:
         why = f"the server does not cancel it: {printable(error.error.message)}"
         refuse(why, as_json=manner.as_json, ending=Ending.FAILED)

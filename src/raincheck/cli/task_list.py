@@ -12,6 +12,7 @@ from rich.text import Text
 from raincheck.cli import telling
 from raincheck.cli.plain import printable, told_id
 from raincheck.cli.selecting import (
+    ErrorsOption,
     Filters,
     NamespaceOption,
     OwnerOption,
@@ -49,6 +50,7 @@ Examples:
   raincheck tasks ls
   raincheck tasks ls --store /var/lib/tasks.db --status failed --status cancelled
   raincheck tasks ls --tool build_report --owner alice --json
+  raincheck tasks ls --errors
 
 It ends with 0, also if there are none, or with 2 if the store can't be used.
 """
@@ -63,6 +65,7 @@ def ls(
     status: StatusOption = None,
     state: StateOption = None,
     subject: SubjectOption = None,
+    errors: ErrorsOption = False,
     limit: Annotated[int, typer.Option(min=1, help="How many to show at most.")] = DEFAULT_LIMIT,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +73,7 @@ def ls(
 
     Everybody's, of every server that uses the store.
     """
-    filters = Filters(namespace, owner, tool, tuple(status or ()), state, subject)
+    filters = Filters(namespace, owner, tool, tuple(status or ()), state, subject, errors)
 
     async def work(clock: Clock) -> bool:
         async with open_existing(store, clock) as opened:

@@ -63,7 +63,8 @@ def cancel(
 ) -> None:
     """Stop tasks for good.
 
-    With their children, whatever process they run in.
+    With their children, whatever process they run in. A process of a workflow is stopped whatever that says, and its
+    state stays what it was.
     """
 
     async def act(opened: Store, task: Task, now: datetime) -> Done:

@@ -50,7 +50,8 @@ async def earlier_run(tasks: WorkflowTasks, definition: Definition, step: str, t
     checkpoints = {one.name: decode(one.result) for one in journal.steps}
     restored = _restorable(pipeline, step, before, checkpoints)
     anew = [one for one in pipeline.plan.order if one in pipeline.before(step) and one not in restored]
-    tell(f"{len(restored)} results of steps are those of task {told_id(task.id)}")
+    many = "1 result of a step is that" if len(restored) == 1 else f"{len(restored)} results of steps are those"
+    tell(f"{many} of task {told_id(task.id)}")
     if anew:
         tell(f"of what is before {step}, it has no result of {', '.join(anew)}: that is seen to anew")
     takes = as_object(definition.input_schema.get("properties"))

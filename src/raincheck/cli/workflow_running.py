@@ -8,7 +8,7 @@ from raincheck.cli.arguments import check_arguments, read_arguments, read_files
 from raincheck.cli.book import Ledger
 from raincheck.cli.book_option import book_path
 from raincheck.cli.calling import Scene, make_manner
-from raincheck.cli.endings import Ending, Unusable
+from raincheck.cli.endings import Ending, Unusable, tell
 from raincheck.cli.reaching import quiet, reach
 from raincheck.cli.wishes import Wishes
 from raincheck.cli.workflow_files import find_workflow
@@ -57,8 +57,10 @@ async def run_workflow(tasks: WorkflowTasks, asked: Asked, wishes: Wishes) -> En
     await book.slips()
     manner, scene = make_manner(target, book, wishes), Scene(asked.name, wishes.timeout)
     earlier = await _earlier(tasks, definition, asked)
-    arguments = {**earlier.arguments, **read_arguments(given, definition.input_schema)}
+    anew = read_arguments(given, definition.input_schema)
+    arguments = {**earlier.arguments, **anew}
     check_arguments(asked.name, arguments, definition.input_schema, verb="run")
+    _warn_of_mixing(earlier, anew)
     with scene.set():
         async with tasks.running() as engine:
             guard = scene.vigil.until_there
@@ -73,6 +75,13 @@ async def _earlier(tasks: WorkflowTasks, definition: Definition, asked: Asked) -
     if asked.step is None:
         return Earlier({}, None)
     return await earlier_run(tasks, definition, asked.step, asked.task_id)
+
+
+def _warn_of_mixing(earlier: Earlier, anew: dict[str, Any]) -> None:
+    """Results that are taken over were made with the arguments of the earlier run."""
+    others = [name for name, value in anew.items() if earlier.arguments.get(name) != value]
+    if earlier.restored and others:
+        tell(f"careful: {', '.join(others)} is not what the earlier run had, whose results are taken as they are")
 
 
 async def _begin(

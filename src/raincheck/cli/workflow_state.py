@@ -1,6 +1,7 @@
 """`raincheck workflow state` and `take`: where a process is, what leads on from there, and taking it there."""
 
 import asyncio
+import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from raincheck.cli.arguments import read_arguments, read_files
 from raincheck.cli.finding_tasks import find_task
 from raincheck.cli.plain import json_of, printable, told_id
 from raincheck.cli.store_option import ACTOR, JsonOption, StoreOption, open_existing, run
-from raincheck.cli.task_facts import facts_of
+from raincheck.cli.task_facts import document_of, facts_of
 from raincheck.clock import Clock
 from raincheck.core.limits import Limits
 from raincheck.core.records import Task
@@ -20,6 +21,7 @@ from raincheck.engine.processes import Processes
 from raincheck.engine.workflow import Available
 from raincheck.errors import TaskError
 from raincheck.stores.interface import Store
+from raincheck.wire.spoken import clipped
 
 # What follows a line with a backspace alone is printed as it stands.
 STATE_EPILOG = """
@@ -39,14 +41,24 @@ Examples:
   raincheck workflow take 019b76da40a1 reject --reason 'two records are missing'
   raincheck workflow take 019b76da40a1 submit text='all of it' pages:=3
 
-It ends with 0, with 1 if the workflow does not allow it, or with 2 if the store can't be used.
+It ends with 0, with 1 if the workflow does not allow it, or with 2 if the store can't be used, or what was given can't
+be read.
 """
+
+NOT_KEPT = "its transitions are known only to the program that has its workflow, which is written in Python"
+
+LONGEST = 300
+"""Characters of the data of a process. JSON has all of it."""
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The process: its task's id, or how that begins.")]
 
 
 class NoProcess(TaskError):
     """What was named can't be taken anywhere."""
+
+
+class NotKept(NoProcess):
+    """Nobody kept the definition of its workflow."""
 
 
 def state(ctx: typer.Context, task_id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -56,12 +68,18 @@ def state(ctx: typer.Context, task_id: IdArgument, store: StoreOption = None, as
         async with open_existing(store, clock) as opened:
             task = await find_task(opened, task_id, now=clock.now())
             here = _state_of(task)
+            data = (await document_of(opened, task, now=clock.now()))["variables"] or {}
             ways = () if task.is_terminal else await _available(opened, task, clock)
         if as_json:
-            typer.echo(json_of({**facts_of(task), "transitions": [asdict(one) for one in ways]}))
+            known = None if ways is None else [asdict(one) for one in ways]
+            typer.echo(json_of({**facts_of(task), "data": data, "transitions": known}))
             return True
         typer.echo(f"{_named(task)} is in {printable(here)}, and {task.status}")
-        for one in ways:
+        if data:
+            typer.echo(f"  its data: {printable(clipped(json.dumps(data, ensure_ascii=False), LONGEST))}")
+        if ways is None:
+            typer.echo(f"  {NOT_KEPT}")
+        for one in ways or ():
             typer.echo(f"  {_told(one)}")
         return True
 
@@ -80,9 +98,9 @@ def take(
     as_json: JsonOption = False,
 ) -> None:
     """Take a process along one of its transitions, if its workflow allows that now."""
-    data = read_arguments(read_files(words or ()), {})
 
     async def work(clock: Clock) -> bool:
+        data = read_arguments(await asyncio.to_thread(read_files, words or ()), {})
         async with open_existing(store, clock) as opened:
             task = await find_task(opened, task_id, now=clock.now())
             processes = await _processes(opened, task, clock)
@@ -96,8 +114,12 @@ def take(
     run(ctx, work)
 
 
-async def _available(store: Store, task: Task, clock: Clock) -> tuple[Available, ...]:
-    processes = await _processes(store, task, clock)
+async def _available(store: Store, task: Task, clock: Clock) -> tuple[Available, ...] | None:
+    """What leads on from the state; None if only the program knows that has the workflow."""
+    try:
+        processes = await _processes(store, task, clock)
+    except NotKept:
+        return None
     return tuple(await processes.available(task.id, owner=task.owner))
 
 
@@ -105,14 +127,15 @@ async def _processes(store: Store, task: Task, clock: Clock) -> Processes:
     """What can be done with a process, by the definition that it began with.
 
     Raises:
-        NoProcess: it is none, or nobody kept that.
+        NoProcess: it is none, or has ended.
+        NotKept: nobody kept that.
     """
     state = _state_of(task)
     if task.is_terminal:
         raise NoProcess(task.id, f"task {told_id(task.id)} can't be taken anywhere: it has ended in {state!r}")
     definition = (await store.remember(task.namespace, {})).get(task.tool)
     if definition is None:
-        raise NoProcess(
+        raise NotKept(
             task.id,
             f"nobody kept the definition of {task.tool.name!r} in version {task.tool.version!r}, as for workflows that "
             f"are written in Python: use `engine.processes.transition` in the program that has it",

@@ -114,7 +114,11 @@ class Handle:
                 raise InvalidValue(f"the answer to {key!r} is {answer!r}: give {how}")
 
     async def cancel(self) -> None:
-        """Ask for the work to be stopped. What has ended stays as it is."""
+        """Ask for the work to be stopped. What has ended stays as it is.
+
+        Raises:
+            CancelRefused: it is a process, and its workflow does not let it be cancelled now. It goes on.
+        """
         if self._held is not None and self._ended is None:
             await self._talk.cancel(self._held)
 

@@ -17,6 +17,7 @@ from raincheck.client.held import Heard, Held
 from raincheck.client.listing import Listing
 from raincheck.client.losses import loss_of
 from raincheck.client.raw import Anything, ask_about, call_raw, checking, read_result, reading
+from raincheck.client.refusals import read_refusal
 from raincheck.client.shapes import OlderCreated, OlderTask
 from raincheck.client.tiers import Answers, Begun, Call
 from raincheck.client.updates import Question, Update
@@ -111,8 +112,14 @@ class Tier2025:
         try:
             await ask_about(client, "tasks/cancel", held.task_id, Anything)
         except MCPError as error:
-            if error.error.code != INVALID_PARAMS or not (await self.look(client, held)).is_ended:
+            if error.error.code != INVALID_PARAMS:
                 raise
+            if (await self.look(client, held)).is_ended:
+                return
+            refused = read_refusal(held.task_id, error.error.data)
+            if refused is None:
+                raise
+            raise refused from error
 
     async def listen(self, client: Client, held: Held, update: Update) -> bool:
         """Servers of 2025-11-25 tell by themselves, if they do."""

@@ -14,6 +14,7 @@ from raincheck.client.held import Held
 from raincheck.client.losses import loss_of
 from raincheck.client.questions import REQUESTS
 from raincheck.client.raw import Anything, ask_about, read_result, reading
+from raincheck.client.refusals import check_acknowledged
 from raincheck.client.shapes import Shown
 from raincheck.client.tiers import Answers, Begun, Call
 from raincheck.client.updates import Question, Update
@@ -64,7 +65,8 @@ class Tier2026:
             await ask_about(client, "tasks/update", held.task_id, Anything, inputResponses=given)
 
     async def cancel(self, client: Client, held: Held) -> None:
-        await ask_about(client, "tasks/cancel", held.task_id, Anything)
+        answer = await ask_about(client, "tasks/cancel", held.task_id, Anything)
+        check_acknowledged(held.task_id, answer.meta)
 
     async def listen(self, client: Client, held: Held, update: Update) -> bool:
         del update

@@ -12,6 +12,7 @@ from raincheck.client.calling import call_tool
 from raincheck.client.errors import BadAnswer
 from raincheck.client.held import Held
 from raincheck.client.raw import checking, reading
+from raincheck.client.refusals import check_spoken
 from raincheck.client.shapes import read_progress
 from raincheck.client.tiers import Answers, Begun, Call
 from raincheck.client.updates import Question, Update
@@ -52,7 +53,7 @@ class TierPlain:
                 raise InvalidValue(_text(result))
 
     async def cancel(self, client: Client, held: Held) -> None:
-        await self._call(client, held, "cancel")
+        check_spoken(held.task_id, _text(await self._call(client, held, "cancel")))
 
     async def listen(self, client: Client, held: Held, update: Update) -> bool:
         if update.status is Status.WORKING:

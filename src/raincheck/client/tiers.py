@@ -69,7 +69,11 @@ class Tier(Protocol):
         ...
 
     async def cancel(self, client: Client, held: Held) -> None:
-        """Ask for the task to be stopped. One that has ended stays as it is."""
+        """Ask for the task to be stopped. One that has ended stays as it is.
+
+        Raises:
+            CancelRefused: its workflow does not allow it.
+        """
         ...
 
     async def listen(self, client: Client, held: Held, update: Update) -> bool:

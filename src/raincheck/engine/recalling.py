@@ -36,7 +36,7 @@ async def recall(store: Store, namespace: str, toolbox: Toolbox) -> None:
 
 def _checked(made: TaskTool, tool: Tool) -> TaskTool:
     """Refuse what was kept for one tool and is another: it would run in the place of that."""
-    if made.runs != {tool}:
+    if made.runs != frozenset({tool}):
         raise ConfigurationError(f"what was kept for it is {made.name!r} in version {made.version!r}")
     return made
 

@@ -76,11 +76,12 @@ class Doing:
         """Do it, as often as it may be tried. `name` is that of the checkpoint, and no other of the task has it."""
         wait = self._retry.backoff
         for number in range(1, self._retry.attempts):
-            outcome = await self._try(Occasion(task, _numbered(name, number), scope))
+            this = _numbered(name, number)
+            outcome = await self._try(Occasion(task, this, scope))
             if outcome.is_ok or outcome.kind not in self._retry.on:
                 return outcome
             if wait:
-                await task.sleep(round(wait, 3))
+                await task.sleep(round(wait, 3), name=f"{this} backoff")
             wait = min(wait * self._retry.factor, LONGEST_BACKOFF)
         return await self._try(Occasion(task, _numbered(name, self._retry.attempts), scope))
 

@@ -14,7 +14,8 @@ from jinja2.parser import Parser
 
 from raincheck.core.payload import Json, encode
 from raincheck.errors import InvalidValue
-from raincheck.workflows.sandbox import TEXT_LIMIT, Sandbox, plain
+from raincheck.workflows.budget import TEXT_LIMIT
+from raincheck.workflows.sandbox import Sandbox, plain
 
 Scope: TypeAlias = Mapping[str, Json]
 """The names that an expression can use, and what they are."""
@@ -43,12 +44,12 @@ class Expression:
 
     def __init__(self, node: nodes.Expr, source: str) -> None:
         self.source = source
-        # It joins text without a bound.
-        if isinstance(node, nodes.Concat) or node.find(nodes.Concat) is not None:
-            raise InvalidExpression("`~` is not taken here: use `+`, or the filter join")
-        self.paths = frozenset(_chains(node))
         assign = nodes.Assign(nodes.Name(_VALUE, "store"), node, lineno=1)
         try:
+            # It joins text without a bound.
+            if isinstance(node, nodes.Concat) or node.find(nodes.Concat) is not None:
+                raise InvalidExpression("`~` is not taken here: use `+`, or the filter join")
+            self.paths = frozenset(_chains(node))
             self._compiled: CompiledTemplate = SANDBOX.from_string(nodes.Template([assign], lineno=1))
         except TemplateError as error:
             raise InvalidExpression(f"{source!r}: {error.message}") from error

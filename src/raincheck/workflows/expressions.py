@@ -9,6 +9,7 @@ from jinja2 import nodes
 from jinja2.exceptions import TemplateError
 
 from raincheck.core.payload import Json
+from raincheck.workflows.budget import TEXT_LIMIT
 from raincheck.workflows.expression import (
     SANDBOX,
     TOO_DEEP,
@@ -61,7 +62,11 @@ class Text:
     def render(self, scope: Scope) -> Json:
         if self.is_typed:
             return cast("Expression", self.parts[0]).evaluate(scope)
-        return "".join(part if isinstance(part, str) else _inserted(part, scope) for part in self.parts)
+        texts = [part if isinstance(part, str) else _inserted(part, scope) for part in self.parts]
+        size = sum(map(len, texts))
+        if size > TEXT_LIMIT:
+            raise ExpressionFailed(f"a text is too large: {size:,} characters, and {TEXT_LIMIT:,} are allowed")
+        return "".join(texts)
 
 
 def _parts(parsed: nodes.Template, text: str) -> Iterator[str | Expression]:

@@ -1,16 +1,19 @@
 """Files of workflows, read and checked as a whole: whatever is wrong with them is told at once."""
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from raincheck.errors import InvalidValue
 from raincheck.workflows.common_model import FileModel, WorkflowModel
 from raincheck.workflows.definition import Definition
 from raincheck.workflows.faults import Fault, WorkflowFaults
-from raincheck.workflows.keeping import source_of
+from raincheck.workflows.keeping import narrowed, source_of
 from raincheck.workflows.machine_file import machine_of
 from raincheck.workflows.machine_model import MachineModel
 from raincheck.workflows.model_faults import faults_of
@@ -20,12 +23,13 @@ from raincheck.workflows.pipeline_model import PipelineModel
 from raincheck.workflows.repair import repaired, without
 from raincheck.workflows.server_checks import check_servers
 from raincheck.workflows.source import Source, read_source
-from raincheck.workflows.surroundings import Surroundings
+from raincheck.workflows.surroundings import Surroundings, host_of
 from raincheck.workflows.yaml_values import Route
 
 M = TypeVar("M", bound=BaseModel)
 
 SUFFIXES = frozenset({".yaml", ".yml"})
+NO_MAPPING = "a file is a mapping: begin with `raincheck: 1` and `workflows:`"
 
 
 @dataclass(frozen=True)
@@ -69,23 +73,47 @@ def load_workflows(path: Path) -> Workflows:
                 faults += error.faults
     if not faults:
         sources = {name: draft.source for draft in drafts for name in draft.models}
-        faults += cycle_faults(definitions, sources)
+        models = {name: model for draft in drafts for name, model in draft.models.items()}
+        faults += cycle_faults(models, sources)
     if faults:
         raise WorkflowFaults(faults)
     return Workflows(path, definitions)
 
 
 def rebuilt(definition: bytes, others: Collection[str] = ()) -> Definition:
-    """The workflow of which this was kept, among others of these names.
+    """The workflow of which this was kept, among others of these names. It is allowed what its file still allows.
 
     Raises:
         WorkflowFaults: it can't be used any more.
     """
     draft = _draft(source_of(definition))
-    if draft.faults:
+    if draft.faults or draft.model is None:
         raise WorkflowFaults(draft.faults)
+    now = _said_now(draft.source.file)
+    if now is not None:
+        draft.model = narrowed(draft.model, now, draft.source.file.resolve().parent)
     ((name, model),) = draft.models.items()
     return _definition(draft, name, model, frozenset({name, *others}))
+
+
+def _said_now(file: Path) -> FileModel | None:
+    """What a file says now for all its workflows; None if it is gone.
+
+    Raises:
+        WorkflowFaults: it is there and nobody can tell what it allows, so that nothing is allowed.
+    """
+    if not os.path.lexists(file):
+        return None
+    if not file.is_file():
+        # Reading what is no file might never end.
+        raise WorkflowFaults([Fault(str(file), 1, "", "it is not a file any more")])
+    draft = _Draft(read_source(file))
+    if not isinstance(draft.source.data, Mapping):
+        raise WorkflowFaults([draft.source.fault((), NO_MAPPING)])
+    model = _validated(FileModel, draft.source.data, draft, (), without)
+    if draft.faults:
+        raise WorkflowFaults(draft.faults)
+    return model
 
 
 @dataclass
@@ -111,11 +139,11 @@ def _files(path: Path) -> list[Path]:
 def _draft(source: Source) -> _Draft:
     draft = _Draft(source)
     if not isinstance(source.data, Mapping):
-        raise WorkflowFaults([source.fault((), "a file is a mapping: begin with `raincheck: 1` and `workflows:`")])
+        raise WorkflowFaults([source.fault((), NO_MAPPING)])
     draft.model = _validated(FileModel, source.data, draft, (), without)
     if draft.model is not None:
         wrong = check_servers(draft.model, source.file.resolve().parent)
-        draft.faults += [source.fault(route, message) for route, message in wrong]
+        draft.faults += [source.fault(route, message) for route, message in chain(wrong, _check_hosts(draft.model))]
     said = source.data.get("workflows")
     for name, data in said.items() if isinstance(said, Mapping) else ():
         if isinstance(data, Mapping):
@@ -124,6 +152,14 @@ def _draft(source: Source) -> _Draft:
             if model is not None:
                 draft.models[name] = model
     return draft
+
+
+def _check_hosts(model: FileModel) -> Iterator[tuple[Route, str]]:
+    for place, host in enumerate(model.allow.hosts):
+        try:
+            host_of(host)
+        except InvalidValue as error:
+            yield ("allow", "hosts", place), str(error)
 
 
 def _model_for(data: Mapping[str, Any]) -> type[WorkflowModel]:

@@ -7,8 +7,8 @@ It does: what a step does is recorded, and what is decided between steps depends
 arguments and on steps that must have ended before. So steps may end in another order after a crash, and nobody sees it.
 
 One thing depends on the order: when a step fails, those that run beside it are stopped. That a pipeline has failed is
-therefore written down before anything is undone. An attempt that finds it there looks up what had ended by then, begins
-nothing else, and goes on with the undoing.
+therefore written down before anything is stopped or undone. An attempt that finds it there looks up what had ended by
+then, begins nothing else, and goes on with the undoing.
 """
 
 import asyncio
@@ -19,13 +19,15 @@ from raincheck.core.payload import Json
 from raincheck.engine.context import TaskContext
 from raincheck.errors import ToolError
 from raincheck.workflows.expressions import ExpressionFailed
+from raincheck.workflows.pipeline_earlier import Earlier
 from raincheck.workflows.pipeline_step import Ended
 
 if TYPE_CHECKING:
     from raincheck.workflows.pipeline import Pipeline
 
 FAILURE = "failure"
-"""The variable that tells of the failure: which step it was, and which had ended by then, in that order."""
+"""The variable that tells of the failure: which step it was, which had ended by then, in that order, which others had
+begun, and the errors of those that could not be recorded."""
 
 
 class PipelineFailed(ToolError):
@@ -50,6 +52,9 @@ class Run:
         self._ended: dict[str, Ended] = {
             step_id: Ended("completed", result) for step_id, result in restored.items() if step_id in self._plan.order
         }
+        self._earlier = Earlier(task)
+        self._begun: list[str] = []
+        self._interrupted: Sequence[str] = ()
 
     async def to_its_end(self) -> Json:
         """The pipeline's output.
@@ -62,11 +67,16 @@ class Run:
             failing = await self._go(self._plan.order)
             if failing is None:
                 return self._output()
-            failure = {"step": failing, "ended": list(self._ended)}
-            await self._task.variables.set(FAILURE, failure)
+            # Again, since something may have come to its end while it was stopped.
+            failure = await self._write_down(failing)
         else:
+            for step, error in cast("Mapping[str, Json]", failure.get("unrecorded", {})).items():
+                self._ended[step] = Ended("failed", None, error, is_recorded=False)
             await self._go(cast("Sequence[str]", failure["ended"]), goes_on=True)
-        undone = await self._undo(cast("Sequence[str]", failure["ended"]))
+        self._interrupted = cast("Sequence[str]", failure.get("begun", ()))
+        # Those of this attempt went with their steps. An earlier one may have ended in between.
+        await self._earlier.cancel_children(self._interrupted)
+        undone = await self._undo([*cast("Sequence[str]", failure["ended"]), *self._interrupted])
         raise self._failed(str(failure["step"]), undone)
 
     async def _go(self, steps: Sequence[str], *, goes_on: bool = False) -> str | None:
@@ -81,6 +91,9 @@ class Run:
                 ended = self._collect(running)
                 fatal = [step for step in ended if self._is_fatal(step)]
                 if fatal and not goes_on:
+                    await self._catch_up(waiting, running)
+                    # Before others are stopped: a later attempt must not take that for a failure of theirs.
+                    await self._write_down(fatal[0])
                     return fatal[0]
         finally:
             await _stop(running)
@@ -88,14 +101,35 @@ class Run:
             self._collect({job: step for job, step in running.items() if not job.cancelled() and not job.exception()})
         return None
 
+    async def _catch_up(self, waiting: Sequence[str], running: dict["asyncio.Task[Ended]", str]) -> None:
+        """Let steps end that had ended in an earlier attempt, and just have not had their turn in this one."""
+        left = [step for step in waiting if step in self._begun_earlier()]
+        with self._earlier.catching_up():
+            while any(step not in self._ended for step in self._begun_earlier()):
+                self._begin(left, running)
+                if not running:
+                    return
+                patience = self._earlier.patience
+                done, _ = await asyncio.wait(running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    return
+                self._collect(running)
+
+    def _begun_earlier(self) -> list[str]:
+        found = self._earlier.steps
+        return [step for step in self._plan.order if step in found]
+
     def _begin(self, waiting: list[str], running: dict["asyncio.Task[Ended]", str]) -> None:
         for step in list(waiting):
             if len(running) >= self._pipeline.model.max_parallel:
                 return
             if all(need in self._ended for need in self._plan.needs[step]):
                 waiting.remove(step)
-                work = self._pipeline.steps[step].run(self._task, self._scope(step))
-                running[asyncio.create_task(work, name=f"step {step}")] = step
+                running[asyncio.create_task(self._run(step), name=f"step {step}")] = step
+
+    async def _run(self, step: str) -> Ended:
+        self._begun.append(step)
+        return await self._pipeline.steps[step].run(self._task, self._scope(step))
 
     def _collect(self, running: dict["asyncio.Task[Ended]", str]) -> list[str]:
         done = {step: job for job, step in running.items() if job.done()}
@@ -110,18 +144,35 @@ class Run:
 
     def _scope(self, step: str) -> dict[str, Json]:
         before = self._plan.before[step]
-        steps: Json = {one: ended.seen for one, ended in self._ended.items() if one in before}
+        steps: Json = {one: self._state_of(one).seen for one in self._plan.order if one in before}
         return {"input": self._input, "steps": steps}
+
+    def _state_of(self, step: str) -> Ended:
+        """How it ended. What undoes something sees steps that did not, too."""
+        return self._ended.get(step) or Ended("interrupted" if step in self._interrupted else "skipped")
+
+    async def _write_down(self, failing: str) -> Mapping[str, Json]:
+        """Keep what an attempt has to know that goes on after the failure."""
+        begun = [*self._begun, *self._begun_earlier()]
+        failure: Mapping[str, Json] = {
+            "step": failing,
+            "ended": list(self._ended),
+            "begun": [one for one in dict.fromkeys(begun) if one not in self._ended],
+            "unrecorded": {one: ended.error for one, ended in self._ended.items() if not ended.is_recorded},
+        }
+        if failure != self._task.variables.get(FAILURE):
+            await self._task.variables.set(FAILURE, failure)
+        return failure
 
     async def _tell(self, running: Collection[str]) -> None:
         await self._task.progress(len(self._ended), len(self._plan.order), ", ".join(running))
 
-    async def _undo(self, ended: Sequence[str]) -> dict[str, Ended]:
-        """Undo what has ended, the latest first, where the file says how. Restored steps are another task's."""
+    async def _undo(self, begun: Sequence[str]) -> dict[str, Ended]:
+        """Undo what has begun, the latest first, where the file says how. Restored steps are another task's."""
         undone: dict[str, Ended] = {}
-        for step in reversed(ended):
+        for step in reversed(begun):
             by = self._plan.undoes.get(step)
-            if by is None or by in undone or step in self._restored or self._ended[step].status == "skipped":
+            if by is None or by in undone or step in self._restored or self._state_of(step).status == "skipped":
                 continue
             await self._task.progress(len(self._ended), len(self._plan.order), f"{by} (undoes {step})")
             undone[by] = await self._pipeline.steps[by].run(self._task, self._scope(by))
@@ -136,7 +187,8 @@ class Run:
             parts.append(f"undone by {', '.join(fine)}")
         for by, ended in undone.items():
             if ended.status == "failed":
-                parts.append(f"{by} could not undo: {cast('Mapping[str, str]', ended.error)['message']}")
+                what = f"{by} could not undo" if ended.is_recorded else f"what {by} did could not be recorded"
+                parts.append(f"{what}: {cast('Mapping[str, str]', ended.error)['message']}")
         return PipelineFailed(step, "; ".join(parts))
 
     def _output(self) -> Json:

@@ -7,15 +7,20 @@ from typing import Literal, TypeAlias, cast
 
 from raincheck.core.payload import Json
 from raincheck.engine.context import TaskContext
+from raincheck.errors import ConfigurationError, PayloadSealed, RaincheckError, StoreError, TaskError, TooLarge
+from raincheck.workflows.action import ActionFailed
 from raincheck.workflows.doing import Doing, Outcome, failed
 from raincheck.workflows.expressions import Expression, ExpressionFailed, Scope, Template
 from raincheck.workflows.pipeline_model import StepModel
 from raincheck.workflows.surroundings import Surroundings
 
-Status: TypeAlias = Literal["completed", "failed", "skipped"]
+Status: TypeAlias = Literal["completed", "failed", "skipped", "interrupted"]
 
 MOST_ITEMS = 1_000
 """Of one `for_each`. Each has a checkpoint of its own, and a task has room for 10,000."""
+
+NOT_OF_THE_STEP = (TaskError, StoreError, PayloadSealed, ConfigurationError)
+"""Errors that end the attempt, and say nothing of how the step ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class Ended:
     error: Json = None
     failed: tuple[Json, ...] = ()
     """The items of `for_each` that failed, each `{index, error}`."""
+    is_recorded: bool = True
+    """Whether a later attempt can find it by itself."""
 
     @classmethod
     def of(cls, outcome: Outcome) -> "Ended":
@@ -58,11 +65,26 @@ class Step:
                 ended = Ended.of(await self._rounds(task, self.id, scope))
             else:
                 ended = await self._run_all(task, scope, _listed(self._for_each(scope)))
+            if ended.status == "completed":
+                await self._keep(task, ended.result)
         except ExpressionFailed as error:
             return Ended.of(failed("expression", str(error)))
-        if ended.status == "completed" and self.model.artifact is not None:
-            await task.artifact(self.model.artifact, ended.result)
+        except ActionFailed as error:
+            return Ended.of(failed(error.kind, str(error)))
+        except RaincheckError as error:
+            return _unrecorded(error)
+        except ExceptionGroup as errors:
+            # Of several items. What says nothing of the step comes first.
+            return _unrecorded(min(errors.exceptions, key=_is_of_the_step))
         return ended
+
+    async def _keep(self, task: TaskContext, result: Json) -> None:
+        if self.model.artifact is None:
+            return
+        try:
+            await task.artifact(self.model.artifact, result)
+        except TooLarge as error:
+            raise ActionFailed("too-large", str(error)) from error
 
     async def _run_all(self, task: TaskContext, scope: Scope, items: list[Json]) -> Ended:
         room = asyncio.Semaphore(self._max_parallel)
@@ -93,7 +115,8 @@ class Step:
         rounds = self.model.max_rounds or 1
         for number in range(1, rounds + 1):
             scope = {**scope, "round": number}
-            outcome = await self.doing.outcome(task, name if number == 1 else f"{name} round {number}", scope)
+            this = name if number == 1 else f"{name} round {number}"
+            outcome = await self.doing.outcome(task, this, scope)
             if not outcome.is_ok:
                 return outcome
             try:
@@ -102,8 +125,20 @@ class Step:
             except ExpressionFailed as error:
                 return failed("expression", str(error))
             if number < rounds and self.model.every:
-                await task.sleep(self.model.every)
+                await task.sleep(self.model.every, name=f"{this} every")
         return failed("failed", f"{self._until.source!r} did not hold after {rounds} rounds")
+
+
+def _unrecorded(error: Exception) -> Ended:
+    """How a step ended of which the engine can't record more, be it that it has reached a limit."""
+    if not _is_of_the_step(error):
+        raise error
+    outcome = failed("too-large" if isinstance(error, TooLarge) else "failed", str(error))
+    return Ended("failed", None, outcome.error, is_recorded=False)
+
+
+def _is_of_the_step(error: Exception) -> bool:
+    return isinstance(error, RaincheckError) and not isinstance(error, NOT_OF_THE_STEP)
 
 
 def _condition(said: str | bool | None) -> Expression | None:

@@ -11,16 +11,26 @@ from typing import Any, cast
 
 from jinja2 import StrictUndefined, Undefined
 from jinja2.exceptions import SecurityError
-from jinja2.filters import FILTERS
+from jinja2.filters import FILTERS, do_int
+from jinja2.nodes import EvalContext
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from raincheck.core.payload import Json, encode
+from raincheck.workflows.budget import (
+    CALL_SIZE,
+    VALUE_SIZE,
+    Measured,
+    bounded,
+    check_operation,
+    length_of,
+    metered,
+    size_of,
+    spend,
+)
 
-TEXT_LIMIT = 8_000_000
-VALUE_SIZE = 8
-"""What a value of a list or an object counts for, besides its text."""
-BITS_LIMIT = 4_096
+DIGITS_LIMIT = 1_000
+"""Of a text that is made a number."""
 
 METHODS: Mapping[type, frozenset[str]] = {
     str: frozenset({
@@ -33,16 +43,13 @@ METHODS: Mapping[type, frozenset[str]] = {
 }  # fmt: skip
 
 FROM_JINJA = (
-    "abs", "capitalize", "count", "d", "default", "dictsort", "first", "float", "int", "items", "last", "length",
+    "abs", "capitalize", "count", "d", "default", "dictsort", "first", "float", "items", "last", "length",
     "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "title",
     "trim", "unique", "upper",
 )  # fmt: skip
 """Filters that make nothing large out of something small."""
-
-
-def bounded(size: int) -> None:
-    if size > TEXT_LIMIT:
-        raise SecurityError(f"it would make something of {size:,} characters or items: {TEXT_LIMIT:,} are allowed")
+WALKING = frozenset({"join", "list", "map", "max", "min", "reject", "select", "sort", "sum", "unique"})
+"""Filters that take a text character by character."""
 
 
 def join(values: Iterable[Any], separator: str = "") -> str:
@@ -61,6 +68,14 @@ def rounded(number: float, digits: int = 0) -> float:
     if not -15 <= digits <= 15:
         raise SecurityError(f"a number is rounded to -15 to 15 digits, not {digits}")
     return round(number, digits)
+
+
+def integer(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - whatever an expression has at hand
+    if not 2 <= base <= 16:
+        raise SecurityError(f"a number is read to a base of 2 to 16, not {base}")
+    if isinstance(value, str) and len(value) > DIGITS_LIMIT:
+        raise SecurityError(f"a number is read of at most {DIGITS_LIMIT:,} characters, not {len(value):,}")
+    return do_int(value, default, base)
 
 
 def total(values: Iterable[Any]) -> float:
@@ -146,7 +161,8 @@ class Missing(StrictUndefined):
 class Sandbox(ImmutableSandboxedEnvironment):
     """Where expressions are compiled and run."""
 
-    intercepted_binops = frozenset({"*", "**", "%", "+"})
+    intercepted_binops = frozenset({"*", "**", "%", "+", "-", "/", "//"})
+    context_class = Measured
 
     def __init__(self) -> None:
         super().__init__(undefined=Missing, autoescape=False, keep_trailing_newline=True, cache_size=0)
@@ -158,8 +174,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "sum": total,
             "tojson": to_json,
             "fromjson": from_json,
+            "int": integer,
         }
-        self.filters = {name: FILTERS[name] for name in FROM_JINJA} | own
+        allowed = {name: FILTERS[name] for name in FROM_JINJA} | own
+        self.filters = {
+            name: metered(function, VALUE_SIZE if name in WALKING else 1) for name, function in allowed.items()
+        }
         self.globals = {"range": self.globals["range"]}
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - whatever an expression has at hand; likewise below
@@ -179,34 +199,25 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return self.undefined(obj=obj, name=argument)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
-        check = {"*": _check_product, "**": _check_power, "%": _check_remainder, "+": _check_sum}[operator]
-        check(left, right)
-        return super().call_binop(context, operator, left, right)
+        check_operation(operator, left, right)
+        made = super().call_binop(context, operator, left, right)
+        spend(context, size_of(made))
+        return made
 
+    def call_test(  # as Jinja has it
+        self,
+        name: str,
+        value: Any,  # noqa: ANN401
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        context: Context | None = None,
+        eval_ctx: EvalContext | None = None,
+    ) -> Any:  # noqa: ANN401
+        """For each value that `select` and the like look at: what is compared may be large each time."""
+        spend(context, CALL_SIZE + length_of(value) + sum(map(length_of, args or ())))
+        return super().call_test(name, value, args, kwargs, context, eval_ctx)
 
-def _check_product(left: object, right: object) -> None:
-    for many, times in ((left, right), (right, left)):
-        if isinstance(many, Sequence) and isinstance(times, int):
-            bounded(len(cast("Sequence[Any]", many)) * max(times, 0))
-    _check_bits(left, right)
-
-
-def _check_power(left: object, right: object) -> None:
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > BITS_LIMIT:
-        raise SecurityError(f"{left} ** {right} is too large a number")
-
-
-def _check_remainder(left: object, _: object) -> None:
-    if isinstance(left, str):
-        raise SecurityError("% does not put values into text: write the text with {{ … }} in it")
-
-
-def _check_sum(left: object, right: object) -> None:
-    _check_bits(left, right)
-    if isinstance(left, str | list) and isinstance(right, str | list):
-        bounded(len(cast("Sequence[Any]", left)) + len(cast("Sequence[Any]", right)))
-
-
-def _check_bits(left: object, right: object) -> None:
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > BITS_LIMIT:
-        raise SecurityError("this would be too large a number")
+    def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        made = super().call(context, function, *args, **kwargs)
+        spend(context, size_of(made))
+        return made

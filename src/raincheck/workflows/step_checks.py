@@ -10,6 +10,7 @@ from raincheck.workflows.action import ActionFailed
 from raincheck.workflows.action_model import ActionModel, HttpModel, RunModel
 from raincheck.workflows.bounded_http import check_url
 from raincheck.workflows.expressions import InvalidExpression, Text
+from raincheck.workflows.interpreters import find_pasted
 from raincheck.workflows.schema_checks import check_properties
 from raincheck.workflows.steps_python import find_function
 from raincheck.workflows.surroundings import Surroundings
@@ -53,6 +54,8 @@ def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str
             yield ("run",), "callers must not choose the program: make the first item constant"
         elif _constant(program) is not None and not is_command(program, surroundings.folder):
             yield ("run",), f"there is no command {program!r}: install it, or see PATH"
+        for place, message in find_pasted([str(item) for item in run.argv]):
+            yield ("run", "argv", place), message
     if run.cwd is not None and _constant(run.cwd) is not None:
         folder = (surroundings.folder / run.cwd).resolve()
         if not surroundings.allows_folder(folder):
@@ -60,8 +63,13 @@ def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str
 
 
 def is_command(program: str, folder: Path) -> bool:
-    """Whether there is such a command for what runs in the folder: what has a slash is looked for from there."""
-    return shutil.which(str(folder / program) if "/" in program else program) is not None
+    """Whether there is such a command."""
+    return shutil.which(path_of(program, folder)) is not None
+
+
+def path_of(program: str, folder: Path) -> str:
+    """What to run: what has a slash is looked for from the file's folder, wherever it runs then."""
+    return str(folder / program) if "/" in program else program
 
 
 def _http(http: HttpModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:

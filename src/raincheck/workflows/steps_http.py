@@ -1,7 +1,9 @@
 """Steps that ask a server over HTTP."""
 
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import cast
 
 from raincheck.core.payload import Json, encode
@@ -11,6 +13,9 @@ from raincheck.workflows.bounded_http import Answer, Request, fetch
 from raincheck.workflows.expressions import ExpressionFailed, Template
 from raincheck.workflows.sandbox import text_of
 from raincheck.workflows.surroundings import Surroundings
+
+CHARSETS = re.compile(r"utf-?(?:8|16|32)(?:-?[lb]e)?|latin-?1|iso-?8859-?\d{1,2}|(?:cp|windows-?)125\d|(?:us-)?ascii")
+"""What a server may say that its text is written in. Others can take very long, or are no charsets at all."""
 
 
 class Http:
@@ -50,13 +55,21 @@ def read_body(answer: Answer) -> Json:
         ActionFailed: it is neither.
     """
     try:
-        text = answer.body.decode(answer.charset)
+        text = _text(answer)
         if "json" not in answer.headers.get("content-type", "") or not text:
             return text
         value: Json = json.loads(text)
-    except (ValueError, LookupError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ActionFailed("http", "the answer is neither text nor JSON") from error
     return value
+
+
+def _text(answer: Answer) -> str:
+    charset = answer.charset.strip().lower().replace("_", "-")
+    if CHARSETS.fullmatch(charset):
+        with suppress(LookupError):
+            return answer.body.decode(charset)
+    return answer.body.decode(errors="replace")
 
 
 def _headers(rendered: Json) -> dict[str, str]:

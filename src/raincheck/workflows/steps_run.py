@@ -17,6 +17,7 @@ from raincheck.workflows.action_model import RunModel, Scalar
 from raincheck.workflows.command import Ended, run_command
 from raincheck.workflows.expressions import ExpressionFailed, Scope, Template, Text
 from raincheck.workflows.sandbox import text_of
+from raincheck.workflows.step_checks import path_of
 from raincheck.workflows.surroundings import Surroundings
 
 INHERITED = ("PATH", "HOME", "LANG")
@@ -77,9 +78,11 @@ class Run:
 
     async def _run(self, argv: list[str], cwd: Path, env: Mapping[str, str], stdin: Json) -> Ended:
         text = stdin if isinstance(stdin, str) else encode(stdin).decode()
+        # Not from `cwd`, which callers may choose.
+        program = path_of(argv[0], self._surroundings.folder)
         try:
             return await run_command(
-                argv,
+                [program, *argv[1:]],
                 cwd=cwd,
                 env=env,
                 stdin=None if stdin is None else text.encode(),

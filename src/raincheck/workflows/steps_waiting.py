@@ -1,15 +1,21 @@
 """Steps that wait by means of their task: for an answer, a model, another workflow, or time. They hold no worker."""
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from typing import cast
 
 from raincheck.core.content import InputKind
 from raincheck.core.payload import Json
+from raincheck.engine.context import Child, TaskContext
+from raincheck.engine.fingerprint import fingerprint
+from raincheck.engine.process_desk import local_desk
 from raincheck.engine.reply import Reply, read_reply
-from raincheck.errors import InvalidValue, ProtocolError, TaskFailed, ToolError
+from raincheck.errors import InvalidValue, ProtocolError, QuotaExceeded, RaincheckError, TaskFailed, TooLarge, ToolError
 from raincheck.workflows import spans
 from raincheck.workflows.action import ActionFailed, Occasion
-from raincheck.workflows.action_model import AskModel
+from raincheck.workflows.action_model import AskModel, ErrorKind
 from raincheck.workflows.common_model import object_schema
 from raincheck.workflows.expressions import Template
 
@@ -50,10 +56,31 @@ class Workflow:
 
     async def perform(self, occasion: Occasion) -> Json:
         arguments = cast("Mapping[str, Json]", self._arguments.render(occasion.scope))
+        starting = asyncio.ensure_future(self._start(occasion, arguments))
         try:
-            return await (await occasion.task.spawn(self._name, arguments)).result()
+            # Shielded, so that a child is known that begins in the very moment in which it is given up.
+            return await (await asyncio.shield(starting)).result()
+        except asyncio.CancelledError:
+            await _let_go(occasion.task, starting)
+            raise
+        except TooLarge as error:
+            raise ActionFailed("too-large", str(error)) from error
         except (TaskFailed, InvalidValue) as error:
             raise ActionFailed("failed", str(error)) from error
+
+    async def _start(self, occasion: Occasion, arguments: Mapping[str, Json]) -> Child:
+        """The child. That it was refused is on record, too: later, it might not be, and nobody would wait for it."""
+        task, refused = occasion.task, f"{occasion.name} refused"
+        record: Mapping[str, Json] = {}
+        if not _is_on_record(task, refused):
+            try:
+                return await task.spawn(self._name, arguments, name=occasion.name)
+            except TooLarge as error:
+                record = {"kind": "too-large", "message": str(error)}
+            except QuotaExceeded as error:
+                record = {"kind": "failed", "message": str(error)}
+        said = await task.step(refused, partial(_same, record))
+        raise ActionFailed(cast("ErrorKind", said["kind"]), str(said["message"]))
 
 
 class Sleep:
@@ -70,5 +97,23 @@ class Sleep:
             seconds = spans.seconds(cast("str", self._duration.render(occasion.scope)))
         except InvalidValue as error:
             raise ActionFailed("expression", str(error)) from error
-        await occasion.task.sleep(seconds)
+        await occasion.task.sleep(seconds, name=occasion.name)
         return None
+
+
+async def _let_go(task: TaskContext, starting: "asyncio.Future[Child]") -> None:
+    """Cancel a child that nobody waits for any more, but not if it is only this attempt that stops."""
+    if task.cancelled:
+        starting.cancel()
+        return
+    with suppress(RaincheckError):
+        await local_desk(task).cancel_child((await starting).id)
+
+
+def _is_on_record(task: TaskContext, name: str) -> bool:
+    checkpoints = local_desk(task).checkpoints
+    return checkpoints.find_step(checkpoints.scoped(name), 0, fingerprint("step", (), {})) is not None
+
+
+async def _same(record: Mapping[str, Json]) -> Mapping[str, Json]:
+    return record

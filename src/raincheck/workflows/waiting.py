@@ -15,7 +15,7 @@ async def recorded_in_time(seconds: float | None, occasion: Occasion, work: Call
     if seconds is None:
         return await task.step(occasion.name, partial(_same, await work()))
     waiting = asyncio.ensure_future(work())
-    clock = asyncio.ensure_future(task.sleep(seconds))
+    clock = asyncio.ensure_future(task.sleep(seconds, name=f"{occasion.name} timeout"))
     try:
         await asyncio.wait([waiting, clock], return_when=asyncio.FIRST_COMPLETED)
         is_late = not waiting.done()

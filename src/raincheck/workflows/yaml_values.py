@@ -19,6 +19,8 @@ Route: TypeAlias = tuple[str | int, ...]
 DEPTH_LIMIT = 60
 VALUES_LIMIT = 50_000
 """Values in a file, with every alias written out."""
+TEXT_LIMIT = 4_000_000
+"""Characters of all keys and values, likewise."""
 
 _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -40,6 +42,7 @@ class Reading:
         self.faults: list[Fault] = []
         self._file = str(file)
         self._count = 0
+        self._length = 0
 
     def value(self, node: yaml.Node, route: Route) -> Json:
         """The value of a node. What can't be taken is among the faults then, and None here."""
@@ -58,11 +61,22 @@ class Reading:
             return self._mapping(node, route)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*route, place)) for place, item in enumerate(node.value)]
+        if not self._has_room(node, route):
+            return None
         try:
             return _meaning(node)
         except ValueError as error:
             self._refuse(line, route, str(error))
             return None
+
+    def _has_room(self, node: yaml.Node, route: Route) -> bool:
+        """Whether a text is within what all texts may have together. An alias brings its text anew each time."""
+        had, length = self._length, len(node.value)
+        self._length += length
+        if had <= TEXT_LIMIT < self._length:
+            message = f"all texts have more than {TEXT_LIMIT:,} characters together: use fewer aliases"
+            self._refuse(node.start_mark.line + 1, route, message)
+        return self._length <= TEXT_LIMIT
 
     def _mapping(self, node: yaml.MappingNode, route: Route) -> Json:
         found: dict[str, Json] = {}
@@ -74,7 +88,7 @@ class Reading:
             elif key in found:
                 first = self.lines[*route, key]
                 self._refuse(line, (*route, key), f"it is there already, in line {first}: remove one of the two")
-            else:
+            elif self._has_room(key_node, route):
                 self.lines[*route, key] = line
                 found[key] = self.value(value_node, (*route, key))
         return found

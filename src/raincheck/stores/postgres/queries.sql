@@ -336,7 +336,7 @@ GROUP BY tool, state;
 
 -- name: put_definition
 -- What a tool is made of. The latest counts.
-INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (%(namespace)s, %(tool)s, %(version)s, %(body)s)
+INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (%(namespace)s, %(tool)s, %(tool_version)s, %(body)s)
 ON CONFLICT (namespace, tool, tool_version) DO UPDATE SET body = excluded.body WHERE definitions.body <> excluded.body;
 
 -- name: needed_definitions

@@ -134,7 +134,7 @@ async def secret(tables: Tables, name: str) -> bytes:
 async def remember(tables: Tables, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
     check_definitions(namespace, definitions)
     for tool, body in definitions.items():
-        parameters = {"namespace": namespace, "tool": tool.name, "version": tool.version, "body": body}
+        parameters = {"namespace": namespace, "tool": tool.name, "tool_version": tool.version, "body": body}
         await tables.execute("put_definition", parameters)
     found = await tables.fetch("needed_definitions", {"namespace": namespace})
     return {Tool(name, version): body for name, version, body in found}
