@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
 
 from raincheck.core.change import Change
-from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park
+from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park, Transition
 from raincheck.core.content import Artifact
 from raincheck.core.decide import decide
 from raincheck.core.durations import Sketch
@@ -23,6 +23,7 @@ BESIDE = {
     "lines": "SELECT namespace, priority, served FROM lines",
     "secrets": "SELECT name, length(bytes) FROM secrets",
     "durations": "SELECT namespace, tool, counts FROM durations",
+    "definitions": "SELECT namespace, tool, tool_version, body FROM definitions",
 }
 """What belongs to no task. How far lines are served shows else only in what is claimed later, and what is in a secret
 is another in every run."""
@@ -87,8 +88,10 @@ class World:
         two = await scene.begin()
         asking = await scene.begin()
         asking = await scene.do(asking, Note(1, asked=(scene.question("publish"),)))
+        process = await scene.begin(state="draft")
         queued = [await scene.create() for _ in range(2)]
         self.tasks = {"ended": ended, "one": one, "two": two, "asking": asking, "queued": queued[0], "parent": parent}
+        self.tasks["process"] = process
         child = await scene.create(parent_id=parent.id)
         await scene.create(parent_id=child.id)
         await store.learn(NAMESPACE, {"known": Sketch().with_one(1)})
@@ -191,6 +194,21 @@ async def asks_first_for_a_secret(world: World, store: Store) -> None:  # noqa: 
     await store.secret("key")
 
 
+async def commits_a_transition(world: World, store: Store) -> None:
+    data = encode({"text": "x"})
+    move = Transition("submit", "draft", 0, "review", "ann", "it is ready", data, fence=1)
+    await store.commit([world.change("process", move)])
+
+
+async def commits_the_cancel_of_a_process(world: World, store: Store) -> None:
+    into = Transition("drop", "draft", 0, "dropped", "ann")
+    await store.commit([world.change("process", Cancel("ann", "no need", into))])
+
+
+async def remembers(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
+    await store.remember(NAMESPACE, {Tool("release", "1"): b"one", Tool("release", "2"): b"two"})
+
+
 async def learns(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
     await store.learn(NAMESPACE, {"build": Sketch().with_one(1), "known": Sketch().with_one(2)})
 
@@ -202,11 +220,14 @@ SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
         commits_several_tasks,
         commits_an_end_that_the_whole_family_hears_of,
         commits_a_completion_with_what_comes_after_it,
+        commits_a_transition,
+        commits_the_cancel_of_a_process,
     ],
     "claim": [claims_two],
     "extend_leases": [extends_two],
     "release_key": [releases_a_key],
     "prune": [prunes, prunes_one_that_is_named],
     "secret": [asks_first_for_a_secret],
+    "remember": [remembers],
     "learn": [learns],
 }

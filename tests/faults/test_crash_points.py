@@ -77,6 +77,7 @@ READING = {
     "history",
     "list_tasks",
     "count_live",
+    "count_states",
     "listen",
     "capabilities",
 }

@@ -145,12 +145,14 @@ async def test_a_task_that_waits_does_not_reach_a_host_that_was_taken_back(works
     workflows:
       flow:
         input: {h: {type: string}}
-        steps: [{id: s, sleep: 0.5s}, {id: get, http: {url: "http://{{ input.h }}/"}}]
+        steps: [{id: s, ask: {message: Go on?}}, {id: get, http: {url: "http://{{ input.h }}/"}}]
     """
     await workshop.store.open()
     async with await serving(workshop, text) as engine:
         task = await engine.submit("flow", {"h": "127.0.0.1:9"})
-        await engine.wait(task.id, until=lambda one: one.fence > 0)
-    async with await serving(workshop, text.replace("[127.0.0.1]", "[example.org]").replace("0.5s", "1s")) as engine:
+        await engine.wait(task.id, until=lambda one: one.open_inputs == 1)
+    changed = text.replace("[127.0.0.1]", "[example.org]").replace("Go on?", "Really?")
+    async with await serving(workshop, changed) as engine:
+        await engine.answer(task.id, {"s-0": {"action": "accept", "content": {}}})
         ended = await engine.wait(task.id)
     assert b"host '127.0.0.1' is not allowed" in (ended.outcome or b"")

@@ -198,6 +198,7 @@ async def test_headers_reach_a_server_that_is_called_by_its_url(
     workflows: {{flow: {{steps: [{{id: a, call: {{server: s, tool: t}}}}]}}}}
     """)
     assert "failed (call) at `call t of s`" in message
+    assert server.asked, message
     assert "authorization: bearer s3cret" in server.asked[0].lower()
 
 

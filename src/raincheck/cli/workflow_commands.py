@@ -5,7 +5,7 @@ import typer
 from raincheck.cli import workflow_check, workflow_graph, workflow_run, workflow_state
 
 commands = typer.Typer(
-    help="Check, draw and run the workflows of a file; see the state of a process, and take its transitions.",
+    help="Check, draw and run workflows, and steer their processes.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

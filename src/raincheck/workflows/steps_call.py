@@ -1,5 +1,6 @@
 """Steps that call a tool of another MCP server."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -70,7 +71,9 @@ async def _over_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any
 
     from raincheck.client import note_status
 
-    async with create_mcp_http_client(headers=dict(headers)) as http:
+    # In a thread: it reads certificates and modules.
+    http = await asyncio.to_thread(create_mcp_http_client, headers=dict(headers))
+    async with http:
         http.event_hooks = {"response": [note_status]}
         async with streamable_http_client(url, http_client=http) as streams:
             yield streams
