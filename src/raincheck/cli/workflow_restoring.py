@@ -15,13 +15,11 @@ from raincheck.core.payload import Json, decode
 from raincheck.core.records import Task
 from raincheck.stores.interface import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
+from raincheck.workflows.common_model import RESTORED
 from raincheck.workflows.definition import Definition
 
 if TYPE_CHECKING:
     from raincheck.workflows.pipeline import Pipeline
-
-RESTORED = "restored"
-"""The argument by which a pipeline is told what its steps came to. No caller may give it."""
 
 
 @dataclass(frozen=True, slots=True)

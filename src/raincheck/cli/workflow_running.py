@@ -21,6 +21,7 @@ from raincheck.core.owner import Owner
 from raincheck.engine import Engine
 from raincheck.opening import find_address
 from raincheck.server.callers import ANSWERED_IN_WORDS
+from raincheck.workflows.common_model import RESTORED
 from raincheck.workflows.definition import Definition
 
 
@@ -88,7 +89,7 @@ async def _begin(
     engine: Engine, target: HereTarget, definition: Definition, arguments: dict[str, Any], earlier: Earlier
 ) -> Slip:
     """Make the task. Not by a call: no caller may say what steps came to."""
-    restored = {} if earlier.restored is None else {"restored": earlier.restored}
+    restored = {} if earlier.restored is None else {RESTORED: earlier.restored}
     task = await engine.submit(
         definition.name,
         {**arguments, **restored},

@@ -4,7 +4,8 @@ Whoever sends a request leaves a note for its status in the context. The SDK sen
 hook of the HTTP client finds the note of just this request. All of it can go when the SDK tells the status.
 """
 
-from collections.abc import AsyncGenerator, Generator
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -55,9 +56,11 @@ async def note_status(response: "httpx2.Response") -> None:
 
 
 @asynccontextmanager
-async def over_http(url: str) -> AsyncGenerator[TransportStreams]:
+async def over_http(url: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[TransportStreams]:
     """The SDK's connection to a URL, with the hook."""
-    async with create_mcp_http_client() as http:
+    # In a thread: it reads certificates.
+    http = await asyncio.to_thread(create_mcp_http_client, headers=None if headers is None else dict(headers))
+    async with http:
         http.event_hooks = {"response": [note_status]}
         async with streamable_http_client(url, http_client=http) as streams:
             yield streams

@@ -8,14 +8,14 @@ from raincheck.core import commands as ask
 from raincheck.core.change import Change
 from raincheck.core.lifecycle import Event
 from raincheck.core.limits import Limits
-from raincheck.core.move import move, target
+from raincheck.core.move import attempt_of, move, target
 from raincheck.core.note import decide_note
 from raincheck.core.payload import Payload, check_size, encode
 from raincheck.core.records import Attempt, Lease, Task
 from raincheck.core.retry import OnInterrupt
 from raincheck.core.spawning import check_successors, spawning_words
 from raincheck.core.text import check_moment, clip
-from raincheck.errors import LeaseLost, WrongState
+from raincheck.errors import WrongState
 
 MUST_NOT_RUN_TWICE = "this tool must not be run twice"
 
@@ -26,10 +26,7 @@ def claim(task: Task, command: ask.Claim, now: datetime) -> Change:
 
 
 def from_attempt(task: Task, command: ask.AttemptCommand, now: datetime, limits: Limits) -> Change | None:
-    attempt = task.attempt
-    if attempt is None or attempt.number != command.fence:
-        raise LeaseLost(task.id, command.fence)
-    actor = attempt.lease.holder
+    actor = attempt_of(task, command.fence).lease.holder
     match command:
         case ask.Note():
             return decide_note(task, command, now, actor=actor, limits=limits)

@@ -77,3 +77,7 @@ class Journal:
     inputs: tuple[InputRequest, ...]
     artifacts: tuple[str, ...]
     """Their names. The content is read one by one."""
+
+    def answer_to(self, key: str) -> Payload | None:
+        """The answer to a question, if it has one."""
+        return next((one.answer for one in self.inputs if one.key == key), None)

@@ -5,9 +5,9 @@ from datetime import datetime
 from raincheck.core.change import Change
 from raincheck.core.lifecycle import TERMINAL, TRANSITIONS, Event, Phase
 from raincheck.core.payload import Payload
-from raincheck.core.records import HistoryEntry, Task
+from raincheck.core.records import Attempt, HistoryEntry, Task
 from raincheck.core.text import clip
-from raincheck.errors import IllegalTransition
+from raincheck.errors import IllegalTransition, LeaseLost
 
 _WAITING = frozenset({Phase.PARKED, Phase.PAUSED})
 
@@ -22,6 +22,17 @@ def target(task: Task, event: Event) -> Phase:
     if phase is None:
         raise IllegalTransition(task.id, task.phase, event)
     return phase
+
+
+def attempt_of(task: Task, fence: int) -> Attempt:
+    """The attempt with this number, if it holds the task.
+
+    Raises:
+        LeaseLost: it does not, or not any more.
+    """
+    if task.attempt is None or task.attempt.number != fence:
+        raise LeaseLost(task.id, fence)
+    return task.attempt
 
 
 def move(

@@ -11,18 +11,17 @@ from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Transition
 from raincheck.core.lifecycle import Event
 from raincheck.core.limits import Limits
-from raincheck.core.move import move, target
+from raincheck.core.move import attempt_of, move, target
 from raincheck.core.payload import Payload, check_size, encode
 from raincheck.core.records import State, Task
 from raincheck.core.text import check_name, clip
-from raincheck.errors import LeaseLost, WrongState
+from raincheck.errors import WrongState
 
 
 def transition(task: Task, command: Transition, now: datetime, limits: Limits) -> Change:
     target(task, Event.TRANSITION)
-    check_fence(task, command)
-    check_size(command.variables, limits.variables, what="the data of the process")
     state = enter(task, command, now)
+    check_size(command.variables, limits.variables, what="the data of the process")
     is_from_outside = command.fence is None
     change = move(
         task,
@@ -45,7 +44,6 @@ def transition(task: Task, command: Transition, now: datetime, limits: Limits) -
 def cancelled_into(task: Task, command: Cancel, now: datetime) -> Change:
     """The end of a process whose definition has a state for that."""
     assert command.into is not None  # noqa: S101 - whoever asks has seen it
-    check_fence(task, command.into)
     state = enter(task, command.into, now)
     change = move(
         task,
@@ -60,22 +58,15 @@ def cancelled_into(task: Task, command: Cancel, now: datetime) -> Change:
     return replace(change, variables=command.into.variables)
 
 
-def check_fence(task: Task, command: Transition) -> None:
-    """Refuse what an attempt does that does not hold the task any more.
-
-    Raises:
-        LeaseLost: it is such a one.
-    """
-    if command.fence is not None and (task.attempt is None or task.attempt.number != command.fence):
-        raise LeaseLost(task.id, command.fence)
-
-
 def enter(task: Task, command: Transition, now: datetime) -> State:
     """The state that a transition leads to.
 
     Raises:
+        LeaseLost: it is an attempt's that does not hold the task any more.
         WrongState: the process is not where the transition begins.
     """
+    if command.fence is not None:
+        attempt_of(task, command.fence)
     here = task.state
     if here is None or (here.name, here.number) != (command.before, command.number):
         raise WrongState(task.id, command.action, command.before, None if here is None else here.name)

@@ -10,7 +10,7 @@ from raincheck.core.change import Creation
 from raincheck.core.commands import Cancel, Note
 from raincheck.core.content import Artifact, InputKind, InputRequest, Step
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Json, Payload, decode, encode
+from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import TaskId
 from raincheck.engine.answers import check_may_ask, read_answer
 from raincheck.engine.checkpoints import Checkpoints
@@ -83,7 +83,7 @@ class LocalDesk:
         if self.checkpoints.find_question(key, kind, request) is None:
             asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.hold.fence)
             await self.hold.note(Note(self.hold.fence, asked=(asked,)))
-        answer = await self.patience.wait_for(lambda: self._answer_to(key))
+        answer = await self.patience.wait_for(lambda: self.hold.journal.answer_to(key))
         return None if answer is None else read_answer(decode(answer))
 
     async def withdraw(self, name: str) -> None:
@@ -181,9 +181,6 @@ class LocalDesk:
         step = Step(name, occurrence, mark, payload, self.hold.fence, self._now())
         await self.hold.note(Note(self.hold.fence, steps=(step,), spawned=spawned, quota=self._offspring.quota))
         self.checkpoints.add_step(step)
-
-    def _answer_to(self, key: str) -> Payload | None:
-        return next((one.answer for one in self.hold.journal.inputs if one.key == key), None)
 
     def _has_heard(self, seen: int) -> bool | None:
         return True if self.hold.journal.task.signals != seen else None

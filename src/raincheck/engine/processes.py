@@ -66,21 +66,29 @@ class Processes:
             CancelRefused: the workflow does not allow it.
             IllegalTransition: the task, which is no process, has ended already.
         """
+        store, limits, scope = self._means.store, self._means.limits, self._scope(owner)
 
-        def ask(journal: Journal) -> Command:
-            task = journal.task
-            if task.state is None:
-                return Cancel(actor, reason)
-            if task.is_terminal:
-                raise CancelRefused(task_id, "already-completed", f"it has ended in state {task.state.name!r}")
-            situation, process = self._look(journal)
-            try:
-                fired = process.cancel(situation, reason)
-            except NotCancellable as no:
-                raise CancelRefused(task_id, no.reason, str(no)) from no
-            return command_of(fired, situation, actor)
+        async def read_and_decide() -> tuple[Task, Change | None]:
+            now = self._means.clock.now()
+            task, command = await store.load(TaskId(task_id), scope, now=now), Cancel(actor, reason)
+            if task.state is not None:
+                # Its workflow is asked, which goes by more than the record.
+                journal = await store.journal(TaskId(task_id), scope, now=now)
+                task, command = journal.task, self._cancel_of(journal, actor, reason)
+            return task, decide(task, command, now, limits)
 
-        return await self._steer(task_id, owner, ask)
+        return await keep(store, read_and_decide)
+
+    def _cancel_of(self, journal: Journal, actor: str, reason: str | None) -> Command:
+        task = journal.task
+        if task.state is not None and task.is_terminal:
+            raise CancelRefused(task.id, "already-completed", f"it has ended in state {task.state.name!r}")
+        situation, process = self._look(journal)
+        try:
+            fired = process.cancel(situation, reason)
+        except NotCancellable as no:
+            raise CancelRefused(task.id, no.reason, str(no)) from no
+        return command_of(fired, situation, actor)
 
     async def available(self, task_id: str, *, owner: Owner | None = ME) -> Sequence[Available]:
         """The transitions out of the state that a process is in, each with the reason if it is closed."""

@@ -28,7 +28,7 @@ class Relaying:
         """Ask what the child asks and nobody was asked yet, and answer it what was answered."""
         for question in child.inputs:
             key = _key(child.task.id, question.key)
-            given = self._answer_to(key)
+            given = self._hold.journal.answer_to(key)
             if given is not None:
                 await self._answer(child.task.id, question.key, given)
             elif key not in self._asked and self._hold.task.open_inputs < self._hold.means.limits.open_inputs:
@@ -40,7 +40,7 @@ class Relaying:
     async def withdraw(self, child_id: TaskId) -> None:
         """The child has ended: nobody need answer any more what it asked."""
         own = _key(child_id, "")
-        for key in [one for one in self._asked if one.startswith(own) and self._answer_to(one) is None]:
+        for key in [one for one in self._asked if one.startswith(own) and self._hold.journal.answer_to(one) is None]:
             await self.take_back(key)
             self._asked.discard(key)
 
@@ -57,9 +57,6 @@ class Relaying:
         except (IllegalTransition, TaskNotFound):
             # It has just ended, and needs no answer.
             return
-
-    def _answer_to(self, key: str) -> Payload | None:
-        return next((one.answer for one in self._hold.journal.inputs if one.key == key), None)
 
 
 def _key(child_id: TaskId, key: str) -> str:

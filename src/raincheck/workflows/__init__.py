@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from raincheck.workflows.machine import Machine, Next, Outcome, State, Timeout, Transition
-from raincheck.workflows.machine_run import machine_tool
+from raincheck.workflows.machine_run import machine_tool as machine_tool  # So that `Machine.tool` need not load it.
 
 if TYPE_CHECKING:
     from raincheck.workflows.faults import Fault, WorkflowFaults
@@ -20,7 +20,6 @@ __all__ = [
     "WorkflowFaults",
     "Workflows",
     "load_workflows",
-    "machine_tool",
 ]
 
 

@@ -16,7 +16,10 @@ Value: TypeAlias = Any
 NAME = r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 
-RESERVED = frozenset({"task", "restored"})
+RESTORED = "restored"
+"""The argument with the results of steps that are not to be run again. Only our own command line may give it."""
+
+RESERVED = frozenset({"task", RESTORED})
 """What no argument may be called: the body of a workflow has these for itself."""
 
 

@@ -8,7 +8,7 @@ from raincheck.core.payload import Json, encode
 from raincheck.engine.context import TaskContext
 from raincheck.engine.tools import TaskTool
 from raincheck.workflows.arguments import Arguments
-from raincheck.workflows.common_model import object_schema
+from raincheck.workflows.common_model import RESTORED, object_schema
 from raincheck.workflows.expressions import Template
 from raincheck.workflows.faults import WorkflowFaults
 from raincheck.workflows.keeping import kept
@@ -19,9 +19,6 @@ from raincheck.workflows.pipeline_run import Run
 from raincheck.workflows.pipeline_step import Step
 from raincheck.workflows.source import Source
 from raincheck.workflows.surroundings import Surroundings
-
-RESTORED = "restored"
-"""The argument with the results of steps that are not to be run again. Only our own command line may give it."""
 
 
 class Pipeline:

@@ -1,8 +1,6 @@
 """Steps that call a tool of another MCP server."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from raincheck.core.payload import Json
@@ -27,8 +25,9 @@ class Call:
     def __init__(self, model: CallModel, surroundings: Surroundings) -> None:
         # Here and not at the first call, since it takes a while and the event loop should not wait for it.
         from raincheck.client import TaskClient
+        from raincheck.client.statuses import over_http
 
-        self._client_type = TaskClient
+        self._client_type, self._over_http = TaskClient, over_http
         self._model = model
         self._surroundings = surroundings
         self._server = surroundings.servers[model.server]
@@ -53,7 +52,7 @@ class Call:
         if server.url is not None:
             headers = cast("dict[str, str]", self._headers.render(scope))
             url = server.url
-            return self._client_type(lambda: _over_http(url, headers), name=self._model.server)
+            return self._client_type(lambda: self._over_http(url, headers), name=self._model.server)
         return self._client_type(self._stdio(server), name=self._model.server)
 
     def _stdio(self, server: ServerModel) -> Any:  # noqa: ANN401 - a type of the SDK
@@ -62,21 +61,6 @@ class Call:
         command = cast("list[str]", server.command)
         env = {**inherited(), **self._surroundings.variables()}
         return StdioServerParameters(command=command[0], args=command[1:], env=env, cwd=self._surroundings.folder)
-
-
-@asynccontextmanager
-async def _over_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
-
-    from raincheck.client import note_status
-
-    # In a thread: it reads certificates and modules.
-    http = await asyncio.to_thread(create_mcp_http_client, headers=dict(headers))
-    async with http:
-        http.event_hooks = {"response": [note_status]}
-        async with streamable_http_client(url, http_client=http) as streams:
-            yield streams
 
 
 def _words(error: BaseException) -> str:
