@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -197,6 +198,38 @@ async def test_what_a_command_leaves_running_is_ended(workshop: Workshop) -> Non
     (workshop.folder / "script").write_text("sleep 100 & echo $! > left; echo done")
     assert await stdout_of(workshop, "run: [sh, script]") == "done"
     await wait_until_gone(workshop.folder / "left")
+
+
+RUN = """
+import asyncio, os, sys
+from pathlib import Path
+from raincheck.workflows.command import run_command
+asyncio.run(run_command(["sh", "script"], cwd=Path(sys.argv[1]), env=os.environ, stdin=None, max_output=10))
+"""
+
+
+async def test_a_command_ends_with_the_worker_that_was_killed(workshop: Workshop) -> None:
+    (workshop.folder / "script").write_text(f"echo $$ > child; {STUBBORN}")
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN, workshop.folder)
+    grandchild = workshop.folder / "grandchild"
+    while not await asyncio.to_thread(lambda: grandchild.exists() and grandchild.read_text()):  # noqa: ASYNC110 - of another process
+        await asyncio.sleep(0.02)
+    worker.kill()
+    await worker.wait()
+    await wait_until_gone(workshop.folder / "child")
+    await wait_until_gone(grandchild)
+
+
+async def test_a_command_that_kills_its_leader_is_ended_too(workshop: Workshop) -> None:
+    (workshop.folder / "script").write_text("echo $$ > child; kill -9 $PPID; exec sleep 100")
+    assert "ended by SIGKILL" in await workshop.failure(flow("run: [sh, script]"))
+    await wait_until_gone(workshop.folder / "child")
+
+
+async def test_a_program_that_is_none_is_refused(workshop: Workshop) -> None:
+    (workshop.folder / "tool").write_bytes(b"\0\1\2")
+    (workshop.folder / "tool").chmod(0o755)
+    assert "'./tool' can't be run: Exec format error" in await workshop.failure(flow("run: [./tool]"))
 
 
 async def test_a_command_that_went_away_since_it_was_checked_is_not_found(workshop: Workshop) -> None:

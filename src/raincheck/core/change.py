@@ -59,3 +59,12 @@ class Change:
     """Tasks that begin to exist with this change: children, or what comes after it."""
     quota: Quota = NO_QUOTA
     """What the owner may have, counted for each spawned task when the change is kept."""
+
+    @property
+    def leaves_state(self) -> bool:
+        """Whether a process leaves a state by it. Its checkpoints there are forgotten: nobody asks for them again.
+
+        Else a process that comes back to its states would get slower with each round, and have too many one day.
+        Questions that are still open are left, for whoever asked them to take back.
+        """
+        return self.before.state != self.after.state

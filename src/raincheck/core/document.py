@@ -55,6 +55,9 @@ class TaskDocument:
             AlreadyRecorded: it brings a step or a question that is there already.
         """
         self._check(change)
+        steps, inputs = self.steps, self.inputs
+        if change.leaves_state:
+            steps, inputs = (), tuple(question for question in inputs if question.is_open)
         # Not `replace`, which takes as long as all the rest.
         return type(self)(
             self._with_what_is_stored(change.after),
@@ -64,8 +67,8 @@ class TaskDocument:
             self.history if change.entry is None else (*self.history, change.entry),
             outcome=change.outcome,
             variables=self.variables if change.variables is None else change.variables,
-            steps=self.steps + change.steps,
-            inputs=_with_news(self.inputs, change.inputs) if change.inputs else self.inputs,
+            steps=steps + change.steps,
+            inputs=_with_news(inputs, change.inputs) if change.inputs else inputs,
             artifacts=_with_latest(self.artifacts, change.artifacts) if change.artifacts else self.artifacts,
             turn=self.turn,
         )

@@ -28,11 +28,11 @@ class Limits:
     artifact: int = 8 * MIB
     open_inputs: int = 100
     steps: int = 10_000
-    """Steps of one task, counted by the engine."""
+    """Steps of one task, or of one stay of a process in a state, counted by the engine."""
     artifacts: int = 100
     """Artifacts of one task, counted by the engine."""
     children: int = 1_000
-    """Tasks that one task spawns, counted by the engine."""
+    """Tasks that one task spawns, or a process in one state, counted by the engine."""
     depth: int = 8
     """How many generations a family may have, counted by the engine."""
     ttl: timedelta = timedelta(days=7)

@@ -23,22 +23,25 @@ class Checkpoints:
         self._task = journal.task
         self._version = version
         self._uses: Counter[str] = Counter()
-        self._steps = {(step.name, step.occurrence): step for step in journal.steps}
-        self._questions = {question.key: question for question in journal.inputs}
+        self._steps: dict[tuple[str, int], Step] = {(step.name, step.occurrence): step for step in journal.steps}
+        self._questions: dict[str, InputRequest] = {question.key: question for question in journal.inputs}
         self._unasked_steps = set(self._steps)
         self._unasked_questions = {key for key in self._questions if not key.startswith(RELAYED)}
         self._scope = ""
 
     def enter(self, scope: str) -> None:
-        """Begin a part of the body whose checkpoints have names of their own: those of other parts are left alone.
+        """Begin a part of the body whose checkpoints have names of their own: those of other parts are over and done.
 
         A process is not gone through from its beginning by each attempt, as other bodies are.
         """
-        if scope != self._scope:
-            self._scope = scope
-            self._uses.clear()
-        self._unasked_steps = {(name, number) for name, number in self._unasked_steps if name.startswith(scope)}
-        self._unasked_questions = {key for key in self._unasked_questions if key.startswith(scope)}
+        if scope == self._scope:
+            return
+        self._scope = scope
+        self._uses.clear()
+        self._steps = {key: step for key, step in self._steps.items() if step.name.startswith(scope)}
+        self._questions = {key: one for key, one in self._questions.items() if key.startswith(scope)}
+        self._unasked_steps &= self._steps.keys()
+        self._unasked_questions &= self._questions.keys()
 
     def scoped(self, name: str) -> str:
         """The name of a checkpoint in the part that the body is in."""

@@ -3,14 +3,17 @@
 import asyncio
 import os
 import signal
+import socket
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-GRACE = 2.0
-"""Seconds for a command to end when it is told to, before it is killed."""
+from raincheck.workflows.command_leader import GRACE
+
+LEADER = Path(__file__).with_name("command_leader.py")
 
 AFTERMATH = 1.0
 """Seconds for which what a command has left running may still write."""
@@ -42,29 +45,47 @@ async def run_command(
     """
     loop = asyncio.get_running_loop()
     watch = _Watch(max_output)
-    transport, _ = await loop.subprocess_exec(
-        lambda: watch,
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=cwd,
-        env=env,
-        # A group of its own, so that what it starts can be ended with it.
-        start_new_session=True,
-    )
-    group = transport.get_pid()
-    try:
-        if stdin is not None:
-            _feed(transport, stdin)
-        # Not awaited itself: whoever gives up waiting would cancel it.
-        await asyncio.wait([watch.exited])
-        await asyncio.wait([watch.closed], timeout=AFTERMATH)
-    finally:
-        await _end(group, watch)
-        transport.close()
-    code = transport.get_returncode()
-    return Ended(-1 if code is None else code, bytes(watch.stdout), bytes(watch.stderr), watch.is_cut)
+    line, theirs = socket.socketpair()
+    line.setblocking(False)
+    with line:
+        with theirs:
+            transport, _ = await loop.subprocess_exec(
+                lambda: watch,
+                # Without what the environment and site-packages would have it load.
+                *(sys.executable, "-I", "-S", LEADER, str(theirs.fileno()), *argv),
+                stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=cwd,
+                pass_fds=(theirs.fileno(),),
+                # A group of its own, so that what it starts can be ended with it.
+                start_new_session=True,
+            )
+        try:
+            await loop.sock_sendall(line, _packed(env))
+            if stdin is not None:
+                _feed(transport, stdin)
+            how, _, number = (await loop.sock_recv(line, 20)).partition(b" ")
+            if not how:
+                # Somebody killed the leader, which then can't end the others.
+                _kill(transport.get_pid())
+            await asyncio.wait([watch.closed], timeout=AFTERMATH)
+        finally:
+            line.close()
+            await _end(transport.get_pid(), watch)
+            transport.close()
+    if how == b"error":
+        raise OSError(int(number), os.strerror(int(number)))
+    code = int(number) if how else -signal.SIGKILL
+    return Ended(code, bytes(watch.stdout), bytes(watch.stderr), watch.is_cut)
+
+
+def _packed(env: Mapping[str, str]) -> bytes:
+    for name, value in env.items():
+        if "\0" in name + value or "=" in name:
+            raise ValueError(f"there is a NUL or a '=' in {name[:60]!r}")
+    pairs = b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items())
+    return len(pairs).to_bytes(4, "big") + pairs
 
 
 def _feed(transport: asyncio.SubprocessTransport, stdin: bytes) -> None:
@@ -75,20 +96,19 @@ def _feed(transport: asyncio.SubprocessTransport, stdin: bytes) -> None:
 
 
 async def _end(group: int, watch: "_Watch") -> None:
-    """End whatever is left of the group: told first, and killed when its grace is over or somebody is in a hurry."""
+    """Wait while the leader ends its group, and end it otherwise if the leader does not, or somebody is in a hurry."""
     try:
-        if not watch.exited.done():
-            _signal(group, signal.SIGTERM)
-            await asyncio.wait([watch.exited], timeout=GRACE)
+        await asyncio.wait([watch.exited], timeout=2 * GRACE)
     finally:
-        _signal(group, signal.SIGKILL)
+        if not watch.exited.done():
+            _kill(group)
     # It is gone in a moment, unless it hangs in the kernel, and then nobody should hang with it.
     await asyncio.wait([watch.exited], timeout=GRACE)
 
 
-def _signal(group: int, number: signal.Signals) -> None:
+def _kill(group: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+        os.killpg(group, signal.SIGKILL)
 
 
 class _Watch(asyncio.SubprocessProtocol):

@@ -13,13 +13,13 @@ from typing import cast
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Json, encode
 from raincheck.core.text import clip
-from raincheck.engine.context import TaskContext
 from raincheck.errors import NotJson, TooLarge
 from raincheck.workflows.action import ActionFailed, Occasion
 from raincheck.workflows.action_model import ActionModel, ErrorKind, RetryModel
 from raincheck.workflows.expressions import ExpressionFailed, Scope
 from raincheck.workflows.kinds import action_of
 from raincheck.workflows.surroundings import Surroundings
+from raincheck.workflows.tries import Tries
 from raincheck.workflows.waiting import recorded_in_time
 
 RESULT_LIMIT = Limits().step - 10_000
@@ -72,20 +72,21 @@ class Doing:
         self._timeout = model.timeout
         self._retry = model.retry or RetryModel(attempts=1)
 
-    async def outcome(self, task: TaskContext, name: str, scope: Scope) -> Outcome:
+    async def outcome(self, tries: Tries, name: str, scope: Scope) -> Outcome:
         """Do it, as often as it may be tried. `name` is that of the checkpoint, and no other of the task has it."""
         wait = self._retry.backoff
         for number in range(1, self._retry.attempts):
             this = _numbered(name, number)
-            outcome = await self._try(Occasion(task, this, scope))
+            outcome = await tries.outcome(self, this, scope)
             if outcome.is_ok or outcome.kind not in self._retry.on:
                 return outcome
             if wait:
-                await task.sleep(round(wait, 3), name=f"{this} backoff")
+                await tries.pause(round(wait, 3), f"{this} backoff")
             wait = min(wait * self._retry.factor, LONGEST_BACKOFF)
-        return await self._try(Occasion(task, _numbered(name, self._retry.attempts), scope))
+        return await tries.outcome(self, _numbered(name, self._retry.attempts), scope)
 
-    async def _try(self, occasion: Occasion) -> Outcome:
+    async def attempt(self, occasion: Occasion) -> Outcome:
+        """Try it once, if that was not done before."""
         do = partial(_recorded, self._perform, occasion)
         if self.action.waits:
             # It has checkpoints of its own, and is recorded when they have come to something.

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, cast
 from raincheck.core.payload import Json
 from raincheck.engine.context import TaskContext
 from raincheck.engine.workflow import Situation
+from raincheck.workflows.action import ActionFailed
 from raincheck.workflows.action_model import ActionModel
 from raincheck.workflows.arguments import Arguments
 from raincheck.workflows.common_model import object_schema
@@ -24,6 +25,7 @@ from raincheck.workflows.source import Source
 from raincheck.workflows.step_checks import check_reach
 from raincheck.workflows.step_values import texts_in, values_of
 from raincheck.workflows.surroundings import Surroundings
+from raincheck.workflows.tries import TriesMade
 from raincheck.workflows.yaml_values import Route
 
 Scope: TypeAlias = Callable[[Situation, Outcome], Mapping[str, Json]]
@@ -150,11 +152,14 @@ def _transition(action: str, model: TransitionModel, scope: Scope) -> Transition
 
 def _action(doing: Doing, model: ActionModel, scope: Scope) -> Action:
     async def act(situation: Situation, task: TaskContext) -> Outcome:
-        outcome = await doing.outcome(task, "action", scope(situation, Outcome()))
+        tries = TriesMade(task)
+        outcome = await doing.outcome(tries, "action", scope(situation, Outcome()))
         if not outcome.is_ok:
             return Outcome(error=cast("Mapping[str, Json]", outcome.error))
-        if model.artifact is not None:
-            await task.artifact(model.artifact, outcome.result)
+        try:
+            await tries.keep(model.artifact, outcome.result)
+        except ActionFailed as error:
+            return Outcome(error={"kind": error.kind, "message": str(error)})
         return Outcome(outcome.result)
 
     return act

@@ -1,19 +1,15 @@
 """What earlier attempts at a pipeline have left, by step: the names of checkpoints begin with that of their step."""
 
 import re
-from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from collections.abc import Collection
 
 from raincheck.core.content import Step as Checkpoint
-from raincheck.core.payload import decode
+from raincheck.core.payload import Json, decode
 from raincheck.engine.context import TaskContext
 from raincheck.engine.process_desk import local_desk
-
-STILL_READING = 1.0
-"""Seconds in which a step ends that finds all of it on record, while there is more on record that was not asked for."""
-
-ALL_READ = 0.2
-"""Likewise, when all was asked for."""
+from raincheck.workflows.doing import Doing, Outcome
+from raincheck.workflows.expressions import Scope
+from raincheck.workflows.pipeline_step import Ended, Step
 
 
 class Earlier:
@@ -21,35 +17,57 @@ class Earlier:
 
     def __init__(self, task: TaskContext) -> None:
         self._desk = local_desk(task)
-
-    @property
-    def steps(self) -> set[str]:
+        journal = self._desk.hold.journal
+        self._recorded = _TriesOnRecord(
+            {one.name: one for one in journal.steps if _kind_of(one) == "step"}, journal.artifacts
+        )
+        self.steps = {_step_of(one) for one in journal.steps}
         """Those that had begun, and had come to something."""
-        return {_step_of(one) for one in self._desk.hold.journal.steps}
 
-    @property
-    def patience(self) -> float:
-        """Seconds after which a step that has not ended yet had not ended then."""
-        return STILL_READING if self._desk.checkpoints.is_replaying else ALL_READ
-
-    @contextmanager
-    def catching_up(self) -> Generator[None]:
-        """While this lasts, the attempt is not parked, although its steps may all be waiting."""
-        self._desk.patience.begin_work("catching up", 0)
+    async def end_of(self, step: Step, scope: Scope) -> Ended | None:
+        """How a step ended; None if it had not. Told from records alone: nothing is done, or waited for."""
         try:
-            yield
-        finally:
-            self._desk.patience.end_work("catching up", 0)
+            return await step.run(self._recorded, scope)
+        except _NotOnRecord:
+            return None
 
     async def cancel_children(self, steps: Collection[str]) -> None:
         """Cancel the children of these steps, which nobody waits for any more."""
         for one in self._desk.hold.journal.steps:
-            if one.fingerprint.startswith("spawn:") and _step_of(one) in steps:
+            if _kind_of(one) == "spawn" and _step_of(one) in steps:
                 await self._desk.cancel_child(str(decode(one.result)))
+
+
+class _NotOnRecord(Exception):
+    pass
+
+
+class _TriesOnRecord:
+    """Tries that earlier attempts have made."""
+
+    def __init__(self, found: dict[str, Checkpoint], artifacts: Collection[str]) -> None:
+        self._found = found
+        self._artifacts = artifacts
+
+    async def outcome(self, doing: Doing, name: str, scope: Scope) -> Outcome:  # noqa: ARG002 - as others take it
+        if name not in self._found:
+            raise _NotOnRecord
+        return Outcome.of(decode(self._found[name].result))
+
+    async def pause(self, seconds: float, name: str) -> None:
+        """If the next try is on record, the time before it has passed."""
+
+    async def keep(self, artifact: str | None, result: Json) -> None:  # noqa: ARG002 - likewise
+        if artifact is not None and artifact not in self._artifacts:
+            raise _NotOnRecord
+
+
+def _kind_of(checkpoint: Checkpoint) -> str:
+    return checkpoint.fingerprint.partition(":")[0]
 
 
 def _step_of(checkpoint: Checkpoint) -> str:
     """The step that a checkpoint belongs to: `each` of `each[3] try 2`, and of `sleep each[3] backoff`."""
-    kind = checkpoint.fingerprint.partition(":")[0]
+    kind = _kind_of(checkpoint)
     name = checkpoint.name if kind == "step" else checkpoint.name.removeprefix(f"{kind} ")
     return re.split(r"[\[ ]", name, maxsplit=1)[0]

@@ -21,6 +21,7 @@ from raincheck.errors import ToolError
 from raincheck.workflows.expressions import ExpressionFailed
 from raincheck.workflows.pipeline_earlier import Earlier
 from raincheck.workflows.pipeline_step import Ended
+from raincheck.workflows.tries import TriesMade
 
 if TYPE_CHECKING:
     from raincheck.workflows.pipeline import Pipeline
@@ -47,6 +48,7 @@ class Run:
         self._pipeline = pipeline
         self._plan = pipeline.plan
         self._task = task
+        self._tries = TriesMade(task)
         self._input = arguments
         self._restored = restored
         self._ended: dict[str, Ended] = {
@@ -91,7 +93,7 @@ class Run:
                 ended = self._collect(running)
                 fatal = [step for step in ended if self._is_fatal(step)]
                 if fatal and not goes_on:
-                    await self._catch_up(waiting, running)
+                    await self._catch_up()
                     # Before others are stopped: a later attempt must not take that for a failure of theirs.
                     await self._write_down(fatal[0])
                     return fatal[0]
@@ -101,35 +103,31 @@ class Run:
             self._collect({job: step for job, step in running.items() if not job.cancelled() and not job.exception()})
         return None
 
-    async def _catch_up(self, waiting: Sequence[str], running: dict["asyncio.Task[Ended]", str]) -> None:
-        """Let steps end that had ended in an earlier attempt, and just have not had their turn in this one."""
-        left = [step for step in waiting if step in self._begun_earlier()]
-        with self._earlier.catching_up():
-            while any(step not in self._ended for step in self._begun_earlier()):
-                self._begin(left, running)
-                if not running:
-                    return
-                patience = self._earlier.patience
-                done, _ = await asyncio.wait(running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-                if not done:
-                    return
-                self._collect(running)
+    async def _catch_up(self) -> None:
+        """Take in what had ended in an earlier attempt, and just has not had its turn in this one."""
+        known = -1
+        while known != len(self._ended):
+            known = len(self._ended)
+            for step in self._plan.order:
+                if step not in self._ended and self._may_begin(step):
+                    ended = await self._earlier.end_of(self._pipeline.steps[step], self._scope(step))
+                    if ended is not None:
+                        self._ended[step] = ended
 
-    def _begun_earlier(self) -> list[str]:
-        found = self._earlier.steps
-        return [step for step in self._plan.order if step in found]
+    def _may_begin(self, step: str) -> bool:
+        return all(need in self._ended for need in self._plan.needs[step])
 
     def _begin(self, waiting: list[str], running: dict["asyncio.Task[Ended]", str]) -> None:
         for step in list(waiting):
             if len(running) >= self._pipeline.model.max_parallel:
                 return
-            if all(need in self._ended for need in self._plan.needs[step]):
+            if self._may_begin(step):
                 waiting.remove(step)
                 running[asyncio.create_task(self._run(step), name=f"step {step}")] = step
 
     async def _run(self, step: str) -> Ended:
         self._begun.append(step)
-        return await self._pipeline.steps[step].run(self._task, self._scope(step))
+        return await self._pipeline.steps[step].run(self._tries, self._scope(step))
 
     def _collect(self, running: dict["asyncio.Task[Ended]", str]) -> list[str]:
         done = {step: job for job, step in running.items() if job.done()}
@@ -153,7 +151,7 @@ class Run:
 
     async def _write_down(self, failing: str) -> Mapping[str, Json]:
         """Keep what an attempt has to know that goes on after the failure."""
-        begun = [*self._begun, *self._begun_earlier()]
+        begun = [*self._begun, *(step for step in self._plan.order if step in self._earlier.steps)]
         failure: Mapping[str, Json] = {
             "step": failing,
             "ended": list(self._ended),
@@ -175,7 +173,7 @@ class Run:
             if by is None or by in undone or step in self._restored or self._state_of(step).status == "skipped":
                 continue
             await self._task.progress(len(self._ended), len(self._plan.order), f"{by} (undoes {step})")
-            undone[by] = await self._pipeline.steps[by].run(self._task, self._scope(by))
+            undone[by] = await self._pipeline.steps[by].run(self._tries, self._scope(by))
         return undone
 
     def _failed(self, step: str, undone: Mapping[str, Ended]) -> PipelineFailed:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from raincheck.core.payload import Json
-from raincheck.engine.context import TaskContext
 from raincheck.errors import ConfigurationError, PayloadSealed, RaincheckError, StoreError, TaskError, TooLarge
 from raincheck.workflows.action import ActionFailed
 from raincheck.workflows.doing import Doing, Outcome, failed
 from raincheck.workflows.expressions import Expression, ExpressionFailed, Scope, Template
 from raincheck.workflows.pipeline_model import StepModel
 from raincheck.workflows.surroundings import Surroundings
+from raincheck.workflows.tries import Tries
 
 Status: TypeAlias = Literal["completed", "failed", "skipped", "interrupted"]
 
@@ -56,17 +56,17 @@ class Step:
         self._until = None if model.until is None else Expression.parse(model.until)
         self._max_parallel = model.max_parallel or max_parallel
 
-    async def run(self, task: TaskContext, scope: Scope) -> Ended:
+    async def run(self, tries: Tries, scope: Scope) -> Ended:
         """Do what the step says. What goes wrong is part of how it ended."""
         try:
             if self._if is not None and not self._if.evaluate(scope):
                 return Ended("skipped")
             if self._for_each is None:
-                ended = Ended.of(await self._rounds(task, self.id, scope))
+                ended = Ended.of(await self._rounds(tries, self.id, scope))
             else:
-                ended = await self._run_all(task, scope, _listed(self._for_each(scope)))
+                ended = await self._run_all(tries, scope, _listed(self._for_each(scope)))
             if ended.status == "completed":
-                await self._keep(task, ended.result)
+                await tries.keep(self.model.artifact, ended.result)
         except ExpressionFailed as error:
             return Ended.of(failed("expression", str(error)))
         except ActionFailed as error:
@@ -78,20 +78,12 @@ class Step:
             return _unrecorded(min(errors.exceptions, key=_is_of_the_step))
         return ended
 
-    async def _keep(self, task: TaskContext, result: Json) -> None:
-        if self.model.artifact is None:
-            return
-        try:
-            await task.artifact(self.model.artifact, result)
-        except TooLarge as error:
-            raise ActionFailed("too-large", str(error)) from error
-
-    async def _run_all(self, task: TaskContext, scope: Scope, items: list[Json]) -> Ended:
+    async def _run_all(self, tries: Tries, scope: Scope, items: list[Json]) -> Ended:
         room = asyncio.Semaphore(self._max_parallel)
 
         async def run(index: int, item: Json) -> Outcome:
             async with room:
-                return await self._rounds(task, f"{self.id}[{index}]", {**scope, "item": item, "index": index})
+                return await self._rounds(tries, f"{self.id}[{index}]", {**scope, "item": item, "index": index})
 
         async with asyncio.TaskGroup() as group:
             jobs = [group.create_task(run(index, item)) for index, item in enumerate(items)]
@@ -108,15 +100,15 @@ class Step:
         message = f"{len(bad)} of {len(outcomes)} items failed, the first at index {index}: {first.message}"
         return Ended("failed", results, {"kind": first.kind, "message": message}, told)
 
-    async def _rounds(self, task: TaskContext, name: str, scope: Scope) -> Outcome:
+    async def _rounds(self, tries: Tries, name: str, scope: Scope) -> Outcome:
         """What came of it: at once, or in the round after which `until` holds."""
         if self._until is None:
-            return await self.doing.outcome(task, name, scope)
+            return await self.doing.outcome(tries, name, scope)
         rounds = self.model.max_rounds or 1
         for number in range(1, rounds + 1):
             scope = {**scope, "round": number}
             this = name if number == 1 else f"{name} round {number}"
-            outcome = await self.doing.outcome(task, this, scope)
+            outcome = await self.doing.outcome(tries, this, scope)
             if not outcome.is_ok:
                 return outcome
             try:
@@ -125,7 +117,7 @@ class Step:
             except ExpressionFailed as error:
                 return failed("expression", str(error))
             if number < rounds and self.model.every:
-                await task.sleep(self.model.every, name=f"{this} every")
+                await tries.pause(self.model.every, f"{this} every")
         return failed("failed", f"{self._until.source!r} did not hold after {rounds} rounds")
 
 

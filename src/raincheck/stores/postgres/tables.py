@@ -89,6 +89,9 @@ class Tables:
         pk, queued_with, _ = row
         if before.phase is Phase.QUEUED and after.phase not in (Phase.QUEUED, Phase.RUNNING):
             await self.cancel_jobs([queued_with])
+        if change.leaves_state:
+            await self.execute("forget_steps", (pk,))
+            await self.execute("forget_answered", (pk,))
         for step in change.steps:
             finished_at = shared.to_micros(step.finished_at)
             values = (pk, step.name, step.occurrence, step.fingerprint, step.result, step.attempt, finished_at)

@@ -36,7 +36,7 @@ def is_single(change: Change) -> bool:
     """Whether it takes one statement to keep the change: it brings nothing else, and concerns no relative."""
     ends = change.after.is_terminal and not change.before.is_terminal
     concerns_family = ends and (change.after.parent_id is not None or change.after.phase is not Phase.COMPLETED)
-    brings_more = change.steps or change.inputs or change.artifacts or change.spawned
+    brings_more = change.steps or change.inputs or change.artifacts or change.spawned or change.leaves_state
     changes_jobs = change.before.phase is Phase.QUEUED or rows.wants_job(change.before, change.after)
     return not (concerns_family or brings_more or changes_jobs)
 

@@ -80,6 +80,14 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- A finished checkpoint. One that is there already violates its key.
 INSERT INTO steps (task_pk, name, occurrence, fingerprint, result, attempt, finished_at) VALUES (?, ?, ?, ?, ?, ?, ?);
 
+-- name: forget_steps
+-- The checkpoints of a process in the state that it leaves.
+DELETE FROM steps WHERE task_pk = ?;
+
+-- name: forget_answered
+-- The questions that a process has an answer to in the state that it leaves.
+DELETE FROM inputs WHERE task_pk = ? AND answered_at IS NOT NULL;
+
 -- name: insert_input
 -- A new question. A key that was used before violates its key.
 INSERT INTO inputs (task_pk, key, kind, request, asked_at, attempt) VALUES (?, ?, ?, ?, ?, ?);

@@ -57,6 +57,9 @@ class Tables:
             self._connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, change.entry))
         self._put_payload(pk, "outcome", change.outcome)
         self._put_payload(pk, "variables", change.variables)
+        if change.leaves_state:
+            self._connection.execute(QUERIES["forget_steps"], (pk,))
+            self._connection.execute(QUERIES["forget_answered"], (pk,))
         if change.steps:
             self._write_steps(pk, change)
         if change.inputs:

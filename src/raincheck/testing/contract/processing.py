@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from raincheck.core.commands import Cancel, Complete, Fail, Park, Release, Transition
+from raincheck.core.commands import Cancel, Complete, Fail, Note, Park, Release, Transition
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
 from raincheck.core.records import State, Task, Tool
 from raincheck.errors import InvalidValue, LeaseLost, StaleChange, WrongState
+from raincheck.stores.apply import answer
 from raincheck.stores.requests import TaskQuery
 from raincheck.testing.contract.base import ContractBase
 from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE, Scene
@@ -65,6 +66,20 @@ class ProcessingContract(ContractBase):
         ended = await scene.do(task, Cancel("ann", "no need", drop))
         assert (ended.phase, ended.state) == (Phase.CANCELLED, State("dropped", scene.clock.now(), 1))
         assert await scene.load(task) == ended
+
+    async def test_what_a_process_has_recorded_in_a_state_is_forgotten_when_it_leaves_it(self, scene: Scene) -> None:
+        task, other = await scene.begin(state="draft"), await scene.begin(state="draft")
+        for one in (task, other):
+            asked = (scene.question("answered"), scene.question("open"))
+            await scene.do(one, Note(1, steps=(scene.step("a"), scene.step("a", 1)), asked=asked))
+            await answer(scene.store, one.id, EVERYTHING, {"answered": encode(1)}, actor="ann", now=scene.clock.now())
+        await scene.do(task, SUBMIT)
+        await scene.do(task, Note(1, steps=(scene.step("a"),)))
+        journal = await scene.store.journal(task.id, EVERYTHING, now=scene.clock.now())
+        assert [(step.name, step.occurrence) for step in journal.steps] == [("a", 0)]
+        assert [question.key for question in journal.inputs] == ["open"]
+        untouched = await scene.store.journal(other.id, EVERYTHING, now=scene.clock.now())
+        assert (len(untouched.steps), len(untouched.inputs)) == (2, 2)
 
     async def test_an_attempt_that_lost_its_task_takes_it_nowhere_and_does_not_end_it(self, scene: Scene) -> None:
         task = await scene.begin(state="draft")

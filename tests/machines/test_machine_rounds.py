@@ -1,0 +1,61 @@
+"""Processes that come back to their states: each stay begins afresh, and leaves nothing behind that adds up."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from machine_kit import add, end_of
+from workbench import QUICK, Bench, outcome_of
+
+from raincheck.clock import SystemClock
+from raincheck.core.limits import Limits
+from raincheck.core.owner import Scope
+from raincheck.engine.workflow import Situation
+from raincheck.workflows import Machine, Next, State, Transition
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = 7
+
+
+def counting(action: Any) -> Machine:
+    """Goes round until the action has enough."""
+    return Machine(
+        "counting",
+        [
+            State("counting", [Transition("again", "counting"), Transition("enough", "end")], action=action),
+            State("end", kind="success"),
+        ],
+    )
+
+
+async def test_a_process_that_goes_round_takes_no_more_steps_than_one_stay_has(bench: Bench) -> None:
+    async def count(situation: Situation, task: Any) -> Next:
+        number = cast("int", situation.data.get("count", 0))
+        for name in ("one", "two"):
+            assert await task.step(name, lambda: number) == number, "what another stay recorded"
+        return Next("again" if number < ROUNDS else "enough", {"count": number + 1})
+
+    add(bench, counting(count))
+    async with bench.working(replace(QUICK, limits=Limits(steps=2))) as engine:
+        task = await engine.submit("counting")
+        assert outcome_of(await end_of(bench, task.id)) == {"count": ROUNDS + 1}
+        journal = await bench.store.journal(task.id, Scope.everything(), now=SystemClock().now())
+        assert journal.steps == ()
+
+
+async def test_answers_of_a_stay_are_forgotten_with_it(bench: Bench) -> None:
+    async def ask(situation: Situation, task: Any) -> Next:
+        reply = await task.elicit("more?", {"type": "object"}, name="more")
+        count = cast("int", situation.data.get("count", 0)) + 1
+        return Next("again" if reply.action == "accept" else "enough", {"count": count})
+
+    add(bench, counting(ask))
+    async with bench.working() as engine:
+        task = await engine.submit("counting")
+        for action in ("accept", "accept", "decline"):
+            view = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
+            journal = await bench.store.journal(task.id, Scope.everything(), now=SystemClock().now())
+            assert journal.inputs == view.inputs
+            await engine.answer(task.id, {view.inputs[0].key: {"action": action, "content": {}}})
+        assert outcome_of(await end_of(bench, task.id)) == {"count": 3}
