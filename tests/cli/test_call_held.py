@@ -144,9 +144,9 @@ def test_without_a_terminal_a_question_ends_with_three_and_says_how_to_answer() 
     assert done.stderr.splitlines()[-7:] == [
         "raincheck: publish asks: Publish it?",
         "raincheck:   sure=… (boolean)",
-        "raincheck:   size=… (one of small, large)",
-        "raincheck:   copies=… (integer), How many to print.",
-        "raincheck:   to=… (array of one of web, paper, radio)",
+        "raincheck:   size=… (one of small, large, may be left out)",
+        "raincheck:   copies=… (integer, may be left out), How many to print.",
+        "raincheck:   to=… (array of one of web, paper, radio, may be left out)",
         f"raincheck: answer with: raincheck answer {short} name=value … (or --decline)",
         f"raincheck: then: raincheck wait {short}",
     ]

@@ -172,7 +172,7 @@ def test_from_a_step_on_there_must_have_been_a_run() -> None:
     run("workflow", "run", "flows.yaml", "confirm")
     done = run("workflow", "run", "flows.yaml", "release", "--from", "publish")
     assert done.returncode == 2
-    assert "no run of release has ended in this store: name its task with --task" in done.stderr
+    assert "/flows' of this store, which is that of the file's name: name its task with --task" in done.stderr
 
 
 def test_a_workflow_with_states_has_no_steps_to_begin_with() -> None:

@@ -157,6 +157,11 @@ def test_a_task_past_its_deadline_expires_wherever_it_is(phase: Phase) -> None:
     assert (expired.entry.event, expired.entry.actor) == (Event.EXPIRE, "sweeper")
 
 
+def test_who_reads_that_a_task_expired_reads_what_it_was_at() -> None:
+    expired = change(running().evolve(status_message="upload", deadline_at=at(5)), Expire(), 5)
+    assert expired.after.status_message == "the task did not end before its deadline: it was at 'upload'"
+
+
 def test_a_task_without_a_deadline_never_expires_while_it_lives() -> None:
     assert decide(running(), Expire(), at(10**9)) is None
 

@@ -59,6 +59,19 @@ async def test_the_first_report_is_written_at_once_and_others_when_their_time_ha
         await engine.wait(task.id)
 
 
+async def test_who_is_asked_something_sees_what_the_task_is_at_by_then(bench: Bench) -> None:
+    @bench.toolbox.tool
+    async def asking(task: TaskContext) -> None:
+        await task.progress(1, 3, "first")
+        await task.progress(2, 3, "second")
+        await task.elicit("go on?", {"type": "object"})
+
+    async with bench.working(RARELY) as engine:
+        task = await engine.submit("asking")
+        view = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
+        assert (view.task.progress, view.task.status_message) == (Progress(2, 3), "second")
+
+
 async def test_a_plain_body_reports_too(bench: Bench) -> None:
     @bench.toolbox.tool
     def count(task: SyncTaskContext) -> None:

@@ -45,6 +45,10 @@ workflows:
 """
 
 
+OUTPUT = """    output: "{{ data.z }}"
+            states:"""
+
+
 def load(folder: Path, text: str) -> Machine:
     file = folder / "workflows.yaml"
     file.write_text(dedent(text))
@@ -105,6 +109,33 @@ async def test_what_an_action_fails_with_can_pick_a_transition_and_else_fails_th
         ended = await end_of(bench, (await bench.engine.submit("uncaught")).id)
         assert ended.task.is_error
         assert "the action of state 'trying' failed" in str(outcome_of(ended))
+
+
+async def test_a_process_that_can_not_go_on_says_what_to_do(bench: Bench, tmp_path: Path) -> None:
+    text = """
+        raincheck: 1
+        workflows:
+          large:
+            states:
+              filling:
+                action: {run: {shell: "head -c 70000 /dev/zero | tr '\\\\0' x"}}
+                transitions: {go: {to: done, on: "true", set: {x: "{{ result.stdout }}"}}}
+              done: {kind: success}
+    """
+    await add(bench, tmp_path, text)
+    absent = text.replace("large:", "absent:").replace("{{ result.stdout }}", "y").replace("    states:", OUTPUT)
+    await add(bench, tmp_path, absent)
+    async with bench.working():
+        _, error = await bench.failure_of("large")
+        assert error["message"] == (
+            "workflow 'large' is stuck in state 'filling': after 'go', the data of the process would have 70,008 "
+            "bytes, and 65,536 are allowed: keep what is large in a file or an artifact"
+        )
+        ended = await end_of(bench, (await bench.engine.submit("absent")).id)
+        assert ended.task.is_error
+        assert "the output can't be worked out: '{{ data.z }}' can't be worked out: the data has no 'z' yet" in str(
+            outcome_of(ended)
+        )
 
 
 async def test_arguments_that_do_not_fit_are_refused_before_there_is_a_process(bench: Bench, tmp_path: Path) -> None:

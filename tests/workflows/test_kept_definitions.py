@@ -155,4 +155,4 @@ async def test_a_task_that_waits_does_not_reach_a_host_that_was_taken_back(works
     async with await serving(workshop, changed) as engine:
         await engine.answer(task.id, {"s-0": {"action": "accept", "content": {}}})
         ended = await engine.wait(task.id)
-    assert b"host '127.0.0.1' is not allowed" in (ended.outcome or b"")
+    assert b"host '127.0.0.1:9' is not allowed" in (ended.outcome or b"")

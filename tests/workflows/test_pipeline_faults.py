@@ -77,13 +77,15 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
     [
         ("set: '{{ steps.gone.result }}'", "it.set", "there is no step 'gone'"),
         ("set: '{{ steps.beside.result }}'", "it.set", "need not have ended by then"),
-        ("set: '{{ steps.it.result }}'", "it.set", "need not have ended by then"),
-        ("set: '{{ steps.first.stdout }}'", "it.set", "write steps.first.result.stdout?"),
+        ("set: '{{ steps.it.result }}'", "it.set", "step 'it' has not ended by then: others may use what comes of it"),
+        ("set: '{{ steps.first.stdout }}'", "it.set", "did you mean steps.first.result.stdout?"),
+        ("set: '{{ steps.first.reslt }}'", "it.set", "did you mean steps.first.result?"),
         ("set: '{{ steps[input.x].result }}'", "it.set", "name the step"),
         ("set: '{{ input.y }}'", "it.set", "there is no input 'y': there is x"),
         ("set: '{{ env.HOME }}'", "it.set", "add it to `allow.env`"),
         ("set: '{{ item }}'", "it.set", "there is no name 'item' here"),
         ("set: {a: [1, '{{ (1 }}']}", "it.set.a.1", "unexpected"),
+        ("set: '{{ input.x '", "it.set", "a {{ is not closed: add }}"),
         ("set: 1, if: '{{ true }}'", "it.if", "write it without {{ and }}"),
         ("set: 1, if: 'a ==='", "it.if", "is no expression"),
         ("set: 1, if: env.HOME", "it.if", "env can't be used here"),
@@ -96,14 +98,15 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         ("set: 1, on_error: {compensate: gone}", "it.on_error.compensate", "there is no step 'gone'"),
         ("set: 1, on_error: {compensate: it}", "it.on_error.compensate", "can't undo itself"),
         ("set: 1, on_error: stop", "it.on_error", "it must be fail, continue, or {compensate: ID}"),
-        ("set: 1, retry: {attempts: 0}", "it.retry.attempts", "greater than or equal to 1"),
+        ("set: 1, retry: {attempts: 0}", "it.retry.attempts", "it must be at least 1, not 0"),
         ("set: 1, retry: {attempts: 2, on: [never]}", "it.retry.on.0", "it must be 'exit', 'timeout'"),
-        ("set: 1, min_success_rate: 2, for_each: '[]'", "it.min_success_rate", "less than or equal to 1"),
+        ("set: 1, min_success_rate: 2, for_each: '[]'", "it.min_success_rate", "it must be at most 1, not 2"),
         ("set: 1, timeout: 5s", "it", "set takes no timeout"),
         ("set: 1, with: {a: 1}", "it", "`with` is for python and workflow"),
         ("set: 1, sleep: 5", "it", "this is set and sleep: give it exactly one of"),
         ("if: true", "it", "this does nothing: give it exactly one of"),
         ("run: null", "it", "run says nothing"),
+        ("run: echo hi", "it.run", "a command is a list of words, such as [git, status]"),
         ("run: []", "it.run", "it is empty"),
         ("run: {}", "it.run", "either argv or shell"),
         ("run: {argv: [echo], shell: ls}", "it.run", "either argv or shell"),
@@ -116,6 +119,7 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         ("run: {argv: [echo], max_output: lots}", "it.run.max_output", "a size is written like"),
         ("http: {url: 'https://evil.example/'}", "it.http.url", "add it to `allow.hosts`"),
         ("http: {url: 'https://evil.example/{{ input.x }}'}", "it.http.url", "add it to `allow.hosts`"),
+        ("http: {url: 'http://[::1]:8080/'}", "it.http.url", "host '[::1]:8080' is not allowed"),
         ("http: {url: 'ftp://x'}", "it.http.url", "a URL begins with"),
         ("http: {}", "it.http.url", "it is missing"),
         ("http: {url: 'http://a/', json: 1, body: b}", "it.http", "either json or body"),
@@ -123,10 +127,13 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         ("python: 'no_such_module:f'", "it.python", "can't be had: ModuleNotFoundError"),
         ("python: 'flow_functions:gone'", "it.python", "can't be had: AttributeError"),
         ("python: 'flow_functions:not_a_function'", "it.python", "is not a function"),
+        ("python: 'flow_functions:double', with: {m: 1}", "it.with", "it can't be called like that"),
         ("call: {server: s, tool: t}", "it.call.server", "there is no server 's' in `servers`: there is none"),
         ("workflow: gone", "it.workflow", "there is no workflow 'gone': there is flow"),
         ("ask: {message: '{{ env.HOME }}'}", "it.ask.message", "env can't be used here"),
         ("ask: {message: hi, schema: {a: {type: 5}}}", "it.ask.schema.a.type", "this is no JSON Schema"),
+        ("ask: {message: hi, schema: {a: {type: object}}}", "it.ask.schema.a", "nobody can be asked for this"),
+        ("ask: {message: hi, schema: {a: {type: array, items: {type: string}}}}", "it.ask.schema.a", "an enum"),
         ("sample: {prompt: a, messages: []}", "it.sample.messages", "it is empty"),
         ("sample: {}", "it.sample", "either a prompt or messages"),
         ("sleep: soon", "it.sleep", "a duration is written like"),
@@ -221,7 +228,14 @@ def test_what_undoes_a_step_is_no_part_of_the_order(workshop: Workshop) -> None:
         ("raincheck: 1\n", "workflows: it is missing"),
         ("raincheck: 1\nworkflows: {}", "workflows: it is empty"),
         ("raincheck: 1\nworkflows: {a: 5}", "workflows.a: it must be a mapping, not 5"),
-        ("raincheck: 1\nworkflows: {a: {}}", "workflows.a.steps: it is missing"),
+        (
+            "raincheck: 1\nworkflows: {a: {}}",
+            "workflows.a.steps: it is missing: a workflow has steps,",
+        ),
+        (
+            "raincheck: 1\nworkflows: {a: {steps: [], states: {}}}",
+            "workflows.a: it has steps,",
+        ),
         ("raincheck: 1\nworkflows: {a: {steps: []}}", "workflows.a.steps: it is empty"),
         ("raincheck: 1\nworkflows: {a b: {steps: [{id: a, set: 1}]}}", "'a b' is no name"),
         ("raincheck: 1\nworkflows: {a: {steps: [{id: a b, set: 1}]}}", "'a b' is not written right"),
@@ -247,7 +261,7 @@ def test_what_undoes_a_step_is_no_part_of_the_order(workshop: Workshop) -> None:
             f"raincheck: 1\nallow: {{hosts: ['https://x/']}}\n{PLAIN}",
             "allow.hosts.0: 'https://x/' is not written right",
         ),
-        ("raincheck: 1\nworkflows: {a: {timeout: 0, steps: [{id: a, set: 1}]}}", "greater than or equal to 0.001"),
+        ("raincheck: 1\nworkflows: {a: {timeout: 0, steps: [{id: a, set: 1}]}}", "it must be at least 0.001, not 0"),
         ("raincheck: 1\nworkflows: {a: {input: {x: {pattern: '('}}, steps: [{id: a, set: 1}]}}", "is not a 'regex'"),
         ("raincheck: 1\nworkflows: {a: {steps: [{id: a, set: 1, on_error: {compensate: a}}]}}", "can't undo itself"),
         ("[1, 2]", "a file is a mapping"),
@@ -259,6 +273,43 @@ def test_a_file_that_can_not_work_is_a_fault(workshop: Workshop, text: str, mess
     with pytest.raises(WorkflowFaults) as raised:
         workshop.load()
     assert message in str(raised.value)
+
+
+def test_a_file_without_its_first_line_is_checked_all_the_same(workshop: Workshop) -> None:
+    workshop.file.write_text("workflows: {a: {steps: [{id: a, set: '{{ gone }}'}]}}")
+    with pytest.raises(WorkflowFaults) as raised:
+        workshop.load()
+    missing, other = raised.value.faults
+    assert missing.message == "it is missing: begin the file with `raincheck: 1`"
+    assert other.where == "workflows.a.steps.a.set"
+
+
+def test_what_a_step_hands_to_another_workflow_is_what_that_takes(workshop: Workshop) -> None:
+    found = faults(
+        workshop,
+        """
+        workflows:
+          child:
+            input: {n: {type: integer}, many: {type: array, default: []}}
+            steps: [{id: a, set: 1}]
+          flow:
+            input: {x: {type: string}}
+            steps:
+              - {id: good, workflow: child, with: {n: "{{ input.x }}", many: [1, "{{ input.x }}"]}}
+              - {id: none, workflow: child}
+              - {id: wrong, workflow: child, with: {n: five, m: 1}}
+        """,
+    )
+    assert {where.rpartition("steps.")[2]: message for where, message in found.items()} == {
+        "none.with": "11: workflow 'child' needs 'n' too",
+        "wrong.with.n": "12: 'five' is not of type 'integer'",
+        "wrong.with.m": "12: workflow 'child' does not take 'm': it takes many, n",
+    }
+
+
+def test_commands_may_be_called_as_yaml_writes_true_and_false(workshop: Workshop) -> None:
+    workshop.write("workflows: {a: {steps: [{id: a, run: [true]}, {id: b, run: [false], on_error: continue}]}}")
+    assert workshop.load()
 
 
 def test_names_differ_over_all_files_of_a_folder(tmp_path: Path) -> None:

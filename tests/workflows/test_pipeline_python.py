@@ -28,9 +28,5 @@ async def test_another_error_is_told_by_an_id_and_what_it_holds_is_not(workshop:
     assert "hunter2" not in message
 
 
-async def test_arguments_that_the_function_does_not_take_are_an_error(workshop: Workshop) -> None:
-    assert "can't be called like that" in await workshop.failure(flow("double", "with: {m: 3}"))
-
-
 async def test_a_result_that_is_not_json_is_an_error(workshop: Workshop) -> None:
     assert "can't be written as JSON" in await workshop.failure(flow("no_json"))

@@ -69,10 +69,10 @@ def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Schema, ver
         raise Unusable(f"{tool} can't be {verb} like that: {'; '.join(wrong)}")
 
 
-def explain(name: str, schema: Schema) -> str:
+def explain(name: str, schema: Schema, *, more: str = "") -> str:
     """What an argument should be, and what its author says of it."""
     kind = as_object(as_object(schema.get("properties")).get(name))
-    words = f"{name}=… ({in_words(kind, schema)})"
+    words = f"{name}=… ({in_words(kind, schema)}{more})"
     said = kind.get("description")
     return f"{words}, {clipped(str(said))}" if said else words
 

@@ -65,7 +65,11 @@ class Asked:
             return ["text=… (string), what a model would reply"]
         if self.schema is None:
             return []
-        return [explain(str(name), self.schema) for name in as_object(self.schema.get("properties"))]
+        required = self.schema.get("required") or ()
+        return [
+            explain(str(name), self.schema, more="" if name in required else ", may be left out")
+            for name in as_object(self.schema.get("properties"))
+        ]
 
 
 def tell_questions(tool: str, questions: Sequence[Asked], answer: Callable[..., str]) -> None:

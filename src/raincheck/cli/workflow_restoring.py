@@ -99,5 +99,9 @@ async def _find(store: Store, tasks: WorkflowTasks, name: str, task_id: str | No
     # What other workflows began is theirs.
     ended = [task for task in page.tasks if task.is_terminal and task.parent_id is None]
     if not ended:
-        raise Unusable(f"no run of {name} has ended in this store: name its task with --task, or run it without --from")
+        namespace = tasks.options.namespace
+        raise Unusable(
+            f"no run of {name} has ended in namespace {namespace!r} of this store, which is that of the file's name: "
+            f"name its task with --task, or run it without --from"
+        )
     return ended[0]

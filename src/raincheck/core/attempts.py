@@ -77,6 +77,8 @@ def expire(task: Task, command: ask.Expire, now: datetime) -> Change | None:
     if task.deadline_at is None or task.deadline_at > now:
         return None
     message = "the task did not end before its deadline"
+    if task.status_message:
+        message = f"{message}: it was at {task.status_message!r}"
     return _end_failed(task, Event.EXPIRE, now, command.actor, _error("expired", message), message, task.failures)
 
 

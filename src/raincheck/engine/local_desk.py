@@ -82,7 +82,8 @@ class LocalDesk:
         key = f"{name}-{self.checkpoints.take(name)}"
         if self.checkpoints.find_question(key, kind, request) is None:
             asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.hold.fence)
-            await self.hold.note(Note(self.hold.fence, asked=(asked,)))
+            # With what it is at: whoever is asked looks at the task now.
+            await self.hold.note(Note(self.hold.fence, *self._reports.hand_over(), asked=(asked,)))
         answer = await self.patience.wait_for(lambda: self.hold.journal.answer_to(key))
         return None if answer is None else read_answer(decode(answer))
 

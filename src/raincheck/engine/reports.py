@@ -35,9 +35,14 @@ class Reports:
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_now_and_then())
 
-    async def _flush(self) -> None:
-        progress, message = self._progress, self._message
+    def hand_over(self) -> tuple[Progress | None, str | None]:
+        """What was not written yet, for whoever writes next."""
+        latest = self._progress, self._message
         self._progress = self._message = None
+        return latest
+
+    async def _flush(self) -> None:
+        progress, message = self.hand_over()
         if progress is None and message is None:
             return
         try:

@@ -33,6 +33,8 @@ def refused(message: str) -> PydanticCustomError:
 
 
 def _long_form(value: object) -> object:
+    if isinstance(value, str):
+        raise refused("a command is a list of words, such as [git, status]; a script of sh is {shell: …}")
     return {"argv": cast("object", value)} if isinstance(value, list) else value
 
 

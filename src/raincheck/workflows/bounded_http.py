@@ -51,6 +51,9 @@ async def fetch(request: Request, surroundings: Surroundings | None) -> Answer:
             return await _follow(client, request, surroundings)
     except httpx2.TimeoutException as error:
         raise ActionFailed("timeout", f"{_host(request.url)} did not answer in time") from error
+    except httpx2.ConnectError as error:
+        message = f"{_host(request.url)} can't be reached: nothing listens there, or there is no such host"
+        raise ActionFailed("http", message) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         # Without its words, which may tell of what was sent.
         raise ActionFailed("http", f"{_host(request.url)} can't be asked: {type(error).__name__}") from error
@@ -64,6 +67,8 @@ def _make_client() -> httpx2.AsyncClient:
 
 
 async def _follow(client: httpx2.AsyncClient, request: Request, surroundings: Surroundings | None) -> Answer:
+    # As it was said, which is what can be mended, and then as the client takes it.
+    check_url(request.url, surroundings)
     built = client.build_request(request.method, request.url, headers=dict(request.headers), content=request.body)
     for _ in range(MOST_REDIRECTS + 1):
         check_url(str(built.url), surroundings)
@@ -92,7 +97,9 @@ def check_url(url: str, surroundings: Surroundings | None) -> None:
     if parts.scheme not in USUAL_PORTS or not host:
         raise ActionFailed("refused", f"a URL begins with https:// or http:// and a host, not {url[:60]!r}")
     if surroundings is not None and not surroundings.allows_host(host, port or USUAL_PORTS[parts.scheme]):
-        raise ActionFailed("refused", f"host {host!r} is not allowed: add it to `allow.hosts`")
+        said = f"[{host}]" if ":" in host else host
+        said = said if port is None else f"{said}:{port}"
+        raise ActionFailed("refused", f"host {said!r} is not allowed: add it to `allow.hosts`")
 
 
 async def _read(response: httpx2.Response, most: int) -> Answer:
@@ -107,6 +114,6 @@ async def _read(response: httpx2.Response, most: int) -> Answer:
 
 def _host(url: str) -> str:
     try:
-        return urlsplit(url).hostname or "the server"
+        return urlsplit(url).netloc.rpartition("@")[2] or "the server"
     except ValueError:
         return "the server"

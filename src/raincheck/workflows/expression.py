@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 
 from jinja2 import Template as CompiledTemplate
 from jinja2 import nodes
-from jinja2.exceptions import TemplateError
+from jinja2.exceptions import TemplateError, UndefinedError
 from jinja2.parser import Parser
 
 from raincheck.core.payload import Json, encode
@@ -25,6 +25,8 @@ Chain: TypeAlias = tuple[str, ...]
 
 SOURCE_LIMIT = 4_000
 """Characters of one expression."""
+
+ABSENT = {"env": "the variable {} is not set where this runs", "data": "the data has no '{}' yet"}
 
 SANDBOX = Sandbox()
 _VALUE = "_value"
@@ -97,10 +99,20 @@ class Expression:
             size = len(encode(value, what="it"))
         except Exception as error:
             # Whatever a filter makes of values that it is not for: all of it is about this expression.
-            raise ExpressionFailed(f"{self.source!r} can't be worked out: {error}") from error
+            why = self._absent(scope) if isinstance(error, UndefinedError) else None
+            raise ExpressionFailed(f"{self.source!r} can't be worked out: {why or error}") from error
         if size > TEXT_LIMIT:
             raise ExpressionFailed(f"{self.source!r} is too large: {size:,} bytes, and {TEXT_LIMIT:,} are allowed")
         return value
+
+    def _absent(self, scope: Scope) -> str | None:
+        """What is not there that comes from elsewhere than the file: only its author knows the rest."""
+        for root, words in ABSENT.items():
+            there = scope.get(root)
+            for chain in sorted(self.paths):
+                if chain[0] == root and len(chain) > 1 and isinstance(there, Mapping) and chain[1] not in there:
+                    return words.format(chain[1])
+        return None
 
 
 def _chains(node: nodes.Node) -> Iterator[Chain]:

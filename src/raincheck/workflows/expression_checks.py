@@ -1,5 +1,6 @@
 """Whether the names that expressions use are there, and will be when they are worked out."""
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,8 @@ class Names:
     before: frozenset[str]
     """Those that have ended by then."""
     env: frozenset[str]
+    step: str | None = None
+    """The one that uses them."""
     roots: frozenset[str] = frozenset({"input", "steps", "env"})
 
     def adding(self, *names: str) -> "Names":
@@ -27,9 +30,9 @@ class Names:
     def without(self, *names: str) -> "Names":
         return replace(self, roots=self.roots - set(names))
 
-    def at(self, before: frozenset[str]) -> "Names":
-        """Those at a place that these steps come before."""
-        return replace(self, before=before)
+    def at(self, before: frozenset[str], step: str | None = None) -> "Names":
+        """Those at a place that these steps come before, which is of this step."""
+        return replace(self, before=before, step=step)
 
     def findings(self, paths: frozenset[Chain]) -> Iterator[str]:
         """What is wrong with what an expression takes."""
@@ -60,10 +63,14 @@ class Names:
             yield "name the step, as in steps.build.result"
         elif chain[1] not in self.steps:
             yield f"there is no step {chain[1]!r}: there is {', '.join(sorted(self.steps))}"
+        elif chain[1] == self.step:
+            yield f"step {chain[1]!r} has not ended by then: others may use what comes of it, and `until` has `result`"
         elif chain[1] not in self.before:
             yield f"step {chain[1]!r} need not have ended by then: add it to `needs`"
         elif len(chain) > 2 and chain[2] not in SEEN:
-            yield f"a step has {', '.join(sorted(SEEN))}, not {chain[2]!r}: write steps.{chain[1]}.result.{chain[2]}?"
+            near = difflib.get_close_matches(chain[2], SEEN, n=1)
+            meant = near[0] if near else f"result.{chain[2]}"
+            yield f"a step has {', '.join(sorted(SEEN))}, not {chain[2]!r}: did you mean steps.{chain[1]}.{meant}?"
 
 
 def check_expression(text: str, names: Names) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from raincheck.errors import InvalidValue
-from raincheck.workflows.common_model import FileModel, WorkflowModel
+from raincheck.workflows.common_model import FileModel, Properties, WorkflowModel
 from raincheck.workflows.definition import Definition
 from raincheck.workflows.faults import Fault, WorkflowFaults
 from raincheck.workflows.keeping import narrowed, source_of
@@ -20,7 +20,7 @@ from raincheck.workflows.model_faults import faults_of
 from raincheck.workflows.pipeline import Pipeline, pipeline_of
 from raincheck.workflows.pipeline_family import cycle_faults
 from raincheck.workflows.pipeline_model import PipelineModel
-from raincheck.workflows.repair import repaired, without
+from raincheck.workflows.repair import repaired, with_header, without
 from raincheck.workflows.server_checks import check_servers
 from raincheck.workflows.source import Source, read_source
 from raincheck.workflows.surroundings import Surroundings, host_of
@@ -63,18 +63,17 @@ def load_workflows(path: Path) -> Workflows:
             faults += error.faults
     faults += [fault for draft in drafts for fault in draft.faults]
     faults += _same_names(drafts)
-    names = frozenset(name for draft in drafts for name in draft.named)
+    known = {name: draft.takes(name) for draft in drafts for name in draft.named}
     definitions: dict[str, Definition] = {}
     for draft in drafts:
         for name, model in draft.models.items() if draft.model is not None else ():
             try:
-                definitions[name] = _definition(draft, name, model, names)
+                definitions[name] = _definition(draft, name, model, known)
             except WorkflowFaults as error:
                 faults += error.faults
-    if not faults:
-        sources = {name: draft.source for draft in drafts for name in draft.models}
-        models = {name: model for draft in drafts for name, model in draft.models.items()}
-        faults += cycle_faults(models, sources)
+    sources = {name: draft.source for draft in drafts for name in draft.models}
+    models = {name: model for draft in drafts for name, model in draft.models.items()}
+    faults += cycle_faults(models, sources)
     if faults:
         raise WorkflowFaults(faults)
     return Workflows(path, definitions)
@@ -93,7 +92,7 @@ def rebuilt(definition: bytes, others: Collection[str] = ()) -> Definition:
     if now is not None:
         draft.model = narrowed(draft.model, now, draft.source.file.resolve().parent)
     ((name, model),) = draft.models.items()
-    return _definition(draft, name, model, frozenset({name, *others}))
+    return _definition(draft, name, model, dict.fromkeys([name, *others]))
 
 
 def _said_now(file: Path) -> FileModel | None:
@@ -126,6 +125,10 @@ class _Draft:
     models: dict[str, WorkflowModel] = field(default_factory=dict[str, WorkflowModel])
     faults: list[Fault] = field(default_factory=list[Fault])
 
+    def takes(self, name: str) -> Properties | None:
+        """What a workflow takes; None if nobody can tell."""
+        return self.models[name].input if name in self.models else None
+
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
@@ -140,7 +143,7 @@ def _draft(source: Source) -> _Draft:
     draft = _Draft(source)
     if not isinstance(source.data, Mapping):
         raise WorkflowFaults([source.fault((), NO_MAPPING)])
-    draft.model = _validated(FileModel, source.data, draft, (), without)
+    draft.model = _validated(FileModel, source.data, draft, (), with_header)
     if draft.model is not None:
         wrong = check_servers(draft.model, source.file.resolve().parent)
         draft.faults += [source.fault(route, message) for route, message in chain(wrong, _check_hosts(draft.model))]
@@ -148,6 +151,10 @@ def _draft(source: Source) -> _Draft:
     for name, data in said.items() if isinstance(said, Mapping) else ():
         if isinstance(data, Mapping):
             draft.named += (name,)
+            if data.keys() >= {"steps", "states"}:
+                message = "it has steps, as a pipeline, and states, as a state machine: make two workflows of it"
+                draft.faults.append(source.fault(("workflows", name), message))
+                continue
             model = _validated(_model_for(data), data, draft, ("workflows", name), repaired)
             if model is not None:
                 draft.models[name] = model
@@ -182,9 +189,9 @@ def _validated(
         return None
 
 
-def _definition(draft: _Draft, name: str, model: WorkflowModel, names: frozenset[str]) -> Definition:
+def _definition(draft: _Draft, name: str, model: WorkflowModel, known: Mapping[str, Properties | None]) -> Definition:
     assert draft.model is not None  # noqa: S101 - without it no workflow is looked at
-    surroundings = Surroundings.of(draft.source.file, draft.model, names)
+    surroundings = Surroundings.of(draft.source.file, draft.model, known)
     if isinstance(model, MachineModel):
         return machine_of(model, name, draft.source, surroundings)
     assert isinstance(model, PipelineModel)  # noqa: S101 - the other kind

@@ -35,6 +35,8 @@ def _faults_of_state(state: "State", names: set[str]) -> Iterator[tuple[str, str
         yield where, "it is an end: nothing is done there, and nothing leads out of it"
     if state.action is not None and takes_task(state.action) and not inspect.iscoroutinefunction(state.action):
         yield where, "an action that takes the task is a coroutine: write `async def`"
+    if state.action is not None and not takes_situation(state.action):
+        yield where, "an action takes the situation first: write `def action(situation)`"
     if state.kind is None and not state.transitions:
         yield where, "nothing leads out of it: add a transition, or give it a kind"
     actions = Counter(one.action for one in state.transitions)
@@ -66,6 +68,13 @@ def _unreachable(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
     for state in states:
         if state.name not in reached:
             yield f"states.{state.name}", "no process ever gets there: lead a transition to it, or leave it out"
+
+
+def takes_situation(action: Callable[..., object]) -> bool:
+    """Whether an action can be called with where the process is."""
+    places = [one.kind for one in inspect.signature(action).parameters.values() if one.name != "task"]
+    kinds = inspect.Parameter
+    return bool(places) and places[0] in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
 
 
 def takes_task(action: Callable[..., object]) -> bool:

@@ -1,19 +1,21 @@
 """State machines from files."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, cast
 
 from raincheck.core.payload import Json
 from raincheck.engine.context import TaskContext
 from raincheck.engine.workflow import Situation
+from raincheck.errors import ToolError
 from raincheck.workflows.action import ActionFailed
 from raincheck.workflows.action_model import ActionModel
 from raincheck.workflows.arguments import Arguments
 from raincheck.workflows.common_model import object_schema
 from raincheck.workflows.doing import Doing
 from raincheck.workflows.expression_checks import Names, check_expression, check_text
-from raincheck.workflows.expressions import Expression, Template
+from raincheck.workflows.expressions import Expression, ExpressionFailed, Template
 from raincheck.workflows.faults import Fault, WorkflowFaults
 from raincheck.workflows.keeping import kept
 from raincheck.workflows.machine import Action, Machine, Outcome, State, Timeout, Transition
@@ -57,7 +59,7 @@ def machine_of(model: MachineModel, name: str, source: Source, surroundings: Sur
         subject=None
         if subject is None
         else lambda given: str(subject.render({"input": arguments.with_defaults(given)})),
-        result=None if output is None else lambda situation: output.render(scope(situation, Outcome())),
+        result=None if output is None else partial(_result, output, scope),
         timeout=model.timeout,
         definition=kept(source, name),
     )
@@ -163,6 +165,13 @@ def _action(doing: Doing, model: ActionModel, scope: Scope) -> Action:
         return Outcome(outcome.result)
 
     return act
+
+
+def _result(output: Template, scope: Scope, situation: Situation) -> Json:
+    try:
+        return output.render(scope(situation, Outcome()))
+    except ExpressionFailed as error:
+        raise ToolError(f"the output can't be worked out: {error}") from error
 
 
 def _scope_with(arguments: Arguments) -> Scope:

@@ -16,7 +16,7 @@ from raincheck.engine.context import TaskContext
 from raincheck.engine.process_desk import ProcessDesk, process_desk
 from raincheck.engine.tools import TaskTool
 from raincheck.engine.workflow import Closed, Fired, Situation
-from raincheck.errors import InvalidValue, ProtocolError, ToolError
+from raincheck.errors import InvalidValue, ProtocolError, TooLarge, ToolError
 from raincheck.workflows.arguments import Arguments
 from raincheck.workflows.machine import Machine, Next, Outcome, State
 from raincheck.workflows.machine_checks import takes_task
@@ -121,7 +121,7 @@ class _Run:
             return True
         if fired is None:
             return False
-        await self._desk.take(fired, situation, "action")
+        await self._fire(fired, situation, "action")
         return True
 
     async def _outcome(self, state: State, situation: Situation) -> Next | Outcome:
@@ -157,24 +157,31 @@ class _Run:
         try:
             fired = self._rules.fire_by_itself(situation, action, data or {}, reason)
         except Closed as closed:
-            raise ProtocolError(
-                f"workflow {self._rules.machine.name!r} is stuck in state {situation.state!r}: {actor} would take "
-                f"{action!r}, which is closed, since {closed}",
-                FAILED,
-                data={"state": situation.state, "transition": action},
-            ) from closed
-        await self._desk.take(fired, situation, actor)
+            why = f"{actor} would take {action!r}, which is closed, since {closed}"
+            raise self._stuck(situation, why, action) from closed
+        await self._fire(fired, situation, actor)
 
     def _picked(self, situation: Situation, outcome: Outcome) -> Fired | None:
         try:
             return self._rules.picked(situation, outcome)
         except Closed as closed:
             # Its guard is open, but what it adds to the data can't be had.
-            raise ProtocolError(
-                f"workflow {self._rules.machine.name!r} is stuck in state {situation.state!r}: {closed}",
-                FAILED,
-                data={"state": situation.state},
-            ) from closed
+            raise self._stuck(situation, str(closed)) from closed
+
+    async def _fire(self, fired: Fired, situation: Situation, actor: str) -> None:
+        try:
+            await self._desk.take(fired, situation, actor)
+        except TooLarge as error:
+            why = (
+                f"after {fired.action!r}, {error.what} would have {error.size:,} bytes, and {error.limit:,} are "
+                f"allowed: keep what is large in a file or an artifact"
+            )
+            raise self._stuck(situation, why, fired.action) from error
+
+    def _stuck(self, situation: Situation, why: str, transition: str | None = None) -> ProtocolError:
+        data: Json = {"state": situation.state} | ({} if transition is None else {"transition": transition})
+        name = self._rules.machine.name
+        return ProtocolError(f"workflow {name!r} is stuck in state {situation.state!r}: {why}", FAILED, data=data)
 
 
 async def _awaited(action: Any, situation: Situation) -> Json:  # noqa: ANN401 - any action

@@ -24,6 +24,14 @@ _WANTED = {
 }
 
 
+_MISSING = {
+    "raincheck": "it is missing: begin the file with `raincheck: 1`",
+    "steps": "it is missing: a workflow has steps, as a pipeline, or states, as a state machine",
+}
+
+_BOUNDS = {"less_than_equal": ("at most", "le"), "greater_than_equal": ("at least", "ge")}
+
+
 def faults_of(
     error: ValidationError, source: Source, prefix: Route, model: type[BaseModel]
 ) -> Iterator[tuple[Route, Fault]]:
@@ -65,11 +73,14 @@ def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
     context: dict[str, Any] = detail.get("ctx", {})
     match detail["type"]:
         case "missing":
-            return "it is missing: add it"
+            return _MISSING.get(str(detail["loc"][-1]), "it is missing: add it")
         case "extra_forbidden":
             return "it is not known here" + _suggestion(str(detail["loc"][-1]), model)
         case "literal_error":
             return f"it must be {context['expected']}, not {_shown(detail['input'])}"
+        case "less_than_equal" | "greater_than_equal" as bound:
+            words, key = _BOUNDS[bound]
+            return f"it must be {words} {context[key]:,.10g}, not {_shown(detail['input'])}"
         case "string_pattern_mismatch":
             return f"{_shown(detail['input'])} is not written right: it must match {context['pattern']}"
         case "too_short":

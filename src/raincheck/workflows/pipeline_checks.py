@@ -96,7 +96,7 @@ def _undoing(model: PipelineModel, plan: Plan) -> Iterator[Finding]:
 def _steps(model: PipelineModel, plan: Plan, names: Names, surroundings: Surroundings) -> Iterator[Finding]:
     for place, step in enumerate(model.steps):
         at: Route = ("steps", place)
-        here = names.at(plan.before.get(step.id, frozenset()))
+        here = names.at(plan.before.get(step.id, frozenset()), step.id)
         for route, message in chain(_control(step, here), _values(step, here), check_reach(step, surroundings)):
             yield (*at, *route), message
 

@@ -8,13 +8,16 @@ from raincheck.errors import InvalidValue
 from raincheck.workflows import spans
 from raincheck.workflows.action import ActionFailed
 from raincheck.workflows.action_model import ActionModel, HttpModel, RunModel
+from raincheck.workflows.argument_checks import check_for_function, check_for_workflow, check_question
 from raincheck.workflows.bounded_http import check_url
 from raincheck.workflows.expressions import InvalidExpression, Text
 from raincheck.workflows.interpreters import find_pasted
-from raincheck.workflows.schema_checks import check_properties
+from raincheck.workflows.sandbox import text_of
 from raincheck.workflows.steps_python import find_function
 from raincheck.workflows.surroundings import Surroundings
 from raincheck.workflows.yaml_values import Route
+
+_WITH: Route = ("with",)
 
 
 def check_reach(step: ActionModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
@@ -25,18 +28,23 @@ def check_reach(step: ActionModel, surroundings: Surroundings) -> Iterator[tuple
         yield from _http(step.http, surroundings)
     if step.python is not None:
         try:
-            find_function(step.python)
+            function = find_function(step.python)
         except InvalidValue as error:
             yield ("python",), str(error)
+        else:
+            yield from (((*_WITH, *route), message) for route, message in check_for_function(function, step.arguments))
     if step.call is not None and step.call.server not in surroundings.servers:
         known = ", ".join(sorted(surroundings.servers)) or "none"
         yield ("call", "server"), f"there is no server {step.call.server!r} in `servers`: there is {known}"
     if step.workflow is not None and step.workflow not in surroundings.workflows:
         known = ", ".join(sorted(surroundings.workflows))
         yield ("workflow",), f"there is no workflow {step.workflow!r}: there is {known}"
+    takes = None if step.workflow is None else surroundings.workflows.get(step.workflow)
+    if step.workflow is not None and takes is not None:
+        found = check_for_workflow(step.workflow, takes, step.arguments)
+        yield from (((*_WITH, *route), message) for route, message in found)
     if step.ask is not None:
-        for route, message in check_properties(step.ask.fields):
-            yield ("ask", "schema", *route), message
+        yield from ((("ask", "schema", *route), message) for route, message in check_question(step.ask.fields))
     if step.sleep is not None and _constant(str(step.sleep)) is not None:
         try:
             spans.seconds(step.sleep)
@@ -48,13 +56,13 @@ def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str
     if run.shell is not None and "{{" in run.shell:
         yield ("run", "shell"), 'values must not become part of a script: pass them by `env`, and write "$NAME"'
     if run.argv is not None:
-        program = str(run.argv[0])
+        program = text_of(run.argv[0])
         names = _names(program)
         if names is not None and names - {"env"}:
             yield ("run",), "callers must not choose the program: make the first item constant"
         elif _constant(program) is not None and not is_command(program, surroundings.folder):
             yield ("run",), f"there is no command {program!r}: install it, or see PATH"
-        for place, message in find_pasted([str(item) for item in run.argv]):
+        for place, message in find_pasted([text_of(item) for item in run.argv]):
             yield ("run", "argv", place), message
     if run.cwd is not None and _constant(run.cwd) is not None:
         folder = (surroundings.folder / run.cwd).resolve()

@@ -29,7 +29,7 @@ class Http:
         self._sent = Template.parse(
             {"url": model.url, "headers": model.headers, "json": model.body_json, "body": model.body}
         )
-        self.words = f"{model.method} {model.url.split('{{')[0].split('?')[0]}"
+        self.words = f"{model.method} {re.sub(r'{{.*?}}', '…', model.url).split('?')[0]}"
 
     async def perform(self, occasion: Occasion) -> Json:
         sent = cast("Mapping[str, Json]", self._sent.render(occasion.within(self._surroundings.variables())))

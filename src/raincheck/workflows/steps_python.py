@@ -4,7 +4,6 @@ import inspect
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
@@ -50,7 +49,6 @@ class Python:
     async def perform(self, occasion: Occasion) -> Json:
         scope = occasion.within(self._surroundings.variables())
         arguments = cast("Mapping[str, Json]", self._arguments.render(scope))
-        self._check_call(arguments)
         try:
             return await self._call(arguments, occasion.task)
         except ToolError as error:
@@ -61,14 +59,6 @@ class Python:
             logger.exception("step %s: %s (error %s)", occasion.name, self.words, error_id)
             message = f"it raised {type(error).__name__}: its operator finds it as error {error_id}"
             raise ActionFailed("python", message) from error
-
-    def _check_call(self, arguments: Mapping[str, Json]) -> None:
-        # What is written in C may have no signature, and says by itself what it does not take.
-        with suppress(ValueError):
-            try:
-                inspect.signature(self._function).bind(**arguments)
-            except TypeError as error:
-                raise ActionFailed("python", f"it can't be called like that: {error}") from error
 
     async def _call(self, arguments: Mapping[str, Json], task: TaskContext) -> Json:
         if inspect.iscoroutinefunction(self._function):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from raincheck.errors import InvalidValue
-from raincheck.workflows.common_model import FileModel, ServerModel
+from raincheck.workflows.common_model import FileModel, Properties, ServerModel
 
 _HOST = re.compile(r"(?P<host>\[[^\[\]]+\]|[^\[\]:]+)(?::(?P<port>[0-9]{1,5}))?")
 _NAME = re.compile(r"[^\x00-\x20:/?#@*%\\\[\]]+")
@@ -27,11 +27,11 @@ class Surroundings:
     """Where commands may run besides: whole paths without symbolic links."""
     env: frozenset[str] = frozenset()
     servers: Mapping[str, ServerModel] = field(default_factory=dict[str, ServerModel])
-    workflows: frozenset[str] = frozenset()
-    """The names of all workflows that are loaded together."""
+    workflows: Mapping[str, Properties | None] = field(default_factory=dict[str, Properties | None])
+    """All that are loaded together, by name, with what they take; None where that is not known."""
 
     @classmethod
-    def of(cls, file: Path, model: FileModel, workflows: frozenset[str]) -> "Surroundings":
+    def of(cls, file: Path, model: FileModel, workflows: Mapping[str, Properties | None]) -> "Surroundings":
         folder = file.resolve().parent
         return cls(
             file,
