@@ -1,15 +1,18 @@
 """Processes that come back to their states: each stay begins afresh, and leaves nothing behind that adds up."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from machine_kit import add, end_of
-from workbench import QUICK, Bench, outcome_of
+from workbench import QUICK, Bench, Interposed, outcome_of
 
 from raincheck.clock import SystemClock
+from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
+from raincheck.engine import Engine
 from raincheck.engine.workflow import Situation
 from raincheck.workflows import Machine, Next, State, Transition
 
@@ -59,3 +62,48 @@ async def test_answers_of_a_stay_are_forgotten_with_it(bench: Bench) -> None:
             assert journal.inputs == view.inputs
             await engine.answer(task.id, {view.inputs[0].key: {"action": action, "content": {}}})
         assert outcome_of(await end_of(bench, task.id)) == {"count": 3}
+
+
+async def test_a_process_goes_on_after_a_transition_that_took_the_store_a_while(bench: Bench) -> None:
+    """Meanwhile nothing seems to happen, and the attempt might park, with nothing to wake it."""
+
+    async def count(_: Situation, task: Any) -> Next:
+        await task.step("one", lambda: 1)
+        return Next("enough")
+
+    add(bench, counting(count))
+    slow: Any = Interposed(bench.store, Event.TRANSITION, lambda _: asyncio.sleep(10 * QUICK.patience))
+    async with Engine(slow, bench.toolbox, settings=QUICK) as engine:
+        task = await engine.submit("counting")
+        async with asyncio.timeout(10):
+            view = await engine.wait(task.id)
+        assert view.task.phase is Phase.COMPLETED
+        assert "park" not in [str(entry.event) for entry in await bench.history(task.id)]
+
+
+async def test_an_action_is_not_cut_off_by_a_park_whatever_it_does_outside_of_steps(bench: Bench) -> None:
+    async def count(_: Situation, task: Any) -> Next:
+        assert task.attempt == 1
+        await asyncio.sleep(10 * QUICK.patience)
+        return Next("enough")
+
+    add(bench, counting(count))
+    async with bench.working() as engine:
+        task = await engine.submit("counting")
+        async with asyncio.timeout(10):
+            assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
+
+
+async def test_an_action_that_waits_itself_lets_the_process_park(bench: Bench) -> None:
+    async def count(_: Situation, task: Any) -> Next:
+        await task.elicit("go on?", {"type": "object"})
+        return Next("enough")
+
+    add(bench, counting(count))
+    async with bench.working() as engine:
+        task = await engine.submit("counting")
+        await bench.reach(task.id, Phase.PARKED)
+        view = await engine.view(task.id)
+        await engine.answer(task.id, {view.inputs[0].key: {"action": "accept", "content": {}}})
+        async with asyncio.timeout(10):
+            assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED

@@ -14,9 +14,9 @@ def _every_command_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_checks, "is_command", is_there)
 
 
-def faults(workshop: Workshop, argv: str) -> list[tuple[str, str]]:
+def faults(workshop: Workshop, argv: str, stdin: str = "") -> list[tuple[str, str]]:
     """What is wrong with a command, and where."""
-    steps = f"[{{id: it, run: [{argv}]}}]"
+    steps = f"[{{id: it, run: {{argv: [{argv}], stdin: '{stdin}'}}}}]"
     workshop.write(f"workflows: {{flow: {{input: {{x: {{default: 1}}}}, steps: {steps}}}}}")
     try:
         workshop.load()
@@ -50,18 +50,22 @@ def faults(workshop: Workshop, argv: str) -> list[tuple[str, str]]:
         ("env, node, '--eval=f({{ input.x }})'", 2),
         ("env, fish, --command, 'echo {{ input.x }}'", 3),
         ("env, zsh, -c, 'echo {{ input.x }}'", 3),
+        ("sudo, -u, me, sh, -c, 'echo {{ input.x }}'", 5),
+        ("timeout, 5, nice, -n, 5, /bin/bash, -c, 'echo {{ input.x }}'", 7),
+        ("xargs, -0, env, A=1, sh, -c, 'echo {{ input.x }}'", 6),
+        ("busybox, sh, -c, 'echo {{ input.x }}'", 3),
     ],
 )
 def test_no_value_becomes_part_of_a_script(workshop: Workshop, argv: str, place: int) -> None:
     ((where, message),) = faults(workshop, argv)
-    assert where == f"workflows.flow.steps.it.run.{place}"
+    assert where == f"workflows.flow.steps.it.run.argv.{place}"
     assert "use `shell:` with `env:`, or pass the value as a further argument" in message
 
 
 @pytest.mark.parametrize(("argv", "place"), [("env, '{{ input.x }}'", 1), ("env, A=1, '{{ input.x }}', sh", 2)])
 def test_no_value_becomes_the_program_behind_another(workshop: Workshop, argv: str, place: int) -> None:
     ((where, message),) = faults(workshop, argv)
-    assert where == f"workflows.flow.steps.it.run.{place}"
+    assert where == f"workflows.flow.steps.it.run.argv.{place}"
     assert "callers must not choose the program" in message
 
 
@@ -83,3 +87,18 @@ def test_no_value_becomes_the_program_behind_another(workshop: Workshop, argv: s
 )
 def test_values_that_are_arguments_of_a_script_are_fine(workshop: Workshop, argv: str) -> None:
     assert not faults(workshop, argv)
+
+
+@pytest.mark.parametrize(
+    "argv", ["sh", "bash, -eu", "sh, -s, '{{ input.x }}'", "env, python3, -", "sudo, bash", "python3, -u", "node, -, a"]
+)
+def test_no_value_is_read_as_a_script(workshop: Workshop, argv: str) -> None:
+    ((where, message),) = faults(workshop, argv, "echo {{ input.x }}")
+    assert where == "workflows.flow.steps.it.run.stdin"
+    assert "reads its script from there: give it a constant one" in message
+    assert not faults(workshop, argv, "echo constant")
+
+
+@pytest.mark.parametrize("argv", ["cat", "sh, build.sh", "sh, -c, cat", "python3, -m, json.tool", "sudo, tee, file"])
+def test_values_that_a_script_reads_are_fine(workshop: Workshop, argv: str) -> None:
+    assert not faults(workshop, argv, "{{ input.x }}")

@@ -83,14 +83,14 @@ class LocalDesk:
         if self.checkpoints.find_question(key, kind, request) is None:
             asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.hold.fence)
             # With what it is at: whoever is asked looks at the task now.
-            await self.hold.note(Note(self.hold.fence, *self._reports.hand_over(), asked=(asked,)))
+            await self._note(Note(self.hold.fence, *self._reports.hand_over(), asked=(asked,)))
         answer = await self.patience.wait_for(lambda: self.hold.journal.answer_to(key))
         return None if answer is None else read_answer(decode(answer))
 
     async def withdraw(self, name: str) -> None:
         """Take back what was asked under this name, which no other question has, if it is still open."""
         await self.patience.checkpoint()
-        await self.relaying.take_back(f"{self.checkpoints.scoped(name)}-0")
+        await self.patience.during(self.relaying.take_back(f"{self.checkpoints.scoped(name)}-0"))
 
     async def sleep(self, seconds: float, name: str | None) -> None:
         await self.patience.checkpoint()
@@ -118,7 +118,7 @@ class LocalDesk:
                 f"task {self.hold.task.id!r} is a process, whose data changes with its transitions: let the action "
                 f"return Next(…, data)"
             )
-        await self.hold.note(Note(self.hold.fence, variables=encode(variables, what="variables")))
+        await self._note(Note(self.hold.fence, variables=encode(variables, what="variables")))
 
     async def keep_artifact(self, name: str, content: Json) -> None:
         await self.patience.checkpoint()
@@ -127,7 +127,7 @@ class LocalDesk:
             if name not in self._artifacts and len(self._artifacts) >= most:
                 raise TooLarge(f"task {self.hold.task.id!r}", len(self._artifacts) + 1, most, "artifacts")
             artifact = Artifact(name, encode(content, what=f"artifact {name!r}"), self._now())
-            await self.hold.note(Note(self.hold.fence, artifacts=(artifact,)))
+            await self._note(Note(self.hold.fence, artifacts=(artifact,)))
             self._artifacts.add(name)
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
@@ -140,7 +140,8 @@ class LocalDesk:
         if step is not None:
             return str(decode(step.result))
         async with self._counting:
-            child = await self._offspring.child(tool, arguments, self.checkpoints.count("spawn"))
+            making = self._offspring.child(tool, arguments, self.checkpoints.count("spawn"))
+            child = await self.patience.during(making)
             await self._keep_step(name, occurrence, mark, child.task.id, spawned=(child,))
         return child.task.id
 
@@ -149,11 +150,11 @@ class LocalDesk:
         while True:
             # Taken before the look at the child, so that its end in between is not waited for in vain.
             seen = self.hold.journal.task.signals
-            child = await self._offspring.look_at(child_id)
+            child = await self.patience.during(self._offspring.look_at(child_id))
             if child.task.is_terminal:
-                await self.relaying.withdraw(child.task.id)
+                await self.patience.during(self.relaying.withdraw(child.task.id))
                 return self._offspring.outcome(child)
-            await self.relaying.relay(child)
+            await self.patience.during(self.relaying.relay(child))
             await self.patience.wait_for(lambda seen=seen: self._has_heard(seen))
 
     async def cancel_child(self, child_id: str) -> None:
@@ -180,8 +181,11 @@ class LocalDesk:
             raise TooLarge(f"task {self.hold.task.id!r}", self.checkpoints.steps + 1, most, "steps")
         payload = encode(result, what=f"the result of step {name!r}")
         step = Step(name, occurrence, mark, payload, self.hold.fence, self._now())
-        await self.hold.note(Note(self.hold.fence, steps=(step,), spawned=spawned, quota=self._offspring.quota))
+        await self._note(Note(self.hold.fence, steps=(step,), spawned=spawned, quota=self._offspring.quota))
         self.checkpoints.add_step(step)
+
+    async def _note(self, note: Note) -> None:
+        await self.patience.during(self.hold.note(note))
 
     def _has_heard(self, seen: int) -> bool | None:
         return True if self.hold.journal.task.signals != seen else None

@@ -1,16 +1,16 @@
 """Waiting inside a body: first in place, so that a quick answer is quick, then parked, so that a slow one is free.
 
-An attempt parks when it has waited for a while and nothing else of it goes on: no step is under way, and no branch of
-it has asked for anything lately. If another task needs the place, a moment is enough, and if the body has no other
-branches, it parks at once. Work that a branch does outside of steps can't be seen; it is cut off by the park, and
-begun again when the task goes on.
+An attempt parks when it has waited for a while and nothing else of it goes on: no step is under way, no branch waits
+for the store, and none has asked for anything lately. If another task needs the place, a moment is enough, and if the
+body has no other branches, it parks at once. Work that a branch does outside of steps can't be seen; it is cut off by
+the park, and begun again when the task goes on.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from raincheck.engine.hold import Hold
 from raincheck.engine.room import Room
@@ -31,6 +31,8 @@ class _Wait:
 
     find: Callable[[], object | None]
     until: datetime | None
+    beside: asyncio.Task[Any] | None = None
+    """The branch that does the work meanwhile. As long as that does not wait too, something goes on."""
 
     def is_over(self, now: datetime) -> bool:
         return self.find() is not None or (self.until is not None and self.until <= now)
@@ -47,6 +49,8 @@ class Patience:
         self._tool = hold.task.tool.name
         self._needed = room.needed(self._tool)
         self._under_way: set[tuple[str, int]] = set()
+        self._calls = 0
+        """How many branches wait for the store to read or write something for them."""
         self._last_active = self._clock.elapsed()
         self._waits: list[_Wait] = []
         self.main_branch: asyncio.Task[None] | None = None
@@ -60,16 +64,33 @@ class Patience:
         self._under_way.discard((name, occurrence))
         self._touch()
 
+    async def during(self, call: Awaitable[T]) -> T:
+        """Wait for a call to the store, which may take long: the attempt does not park meanwhile.
+
+        Else what the call has just written might be for this attempt to go on with, and nothing would wake the task.
+        """
+        self._calls += 1
+        try:
+            return await call
+        finally:
+            self._calls -= 1
+            self._touch()
+
     async def checkpoint(self) -> None:
         """A place where the body is stopped, if it has to stop or the task is to be paused."""
-        self._touch()
-        await self._stop_if_due()
+        await self.during(self._stop_if_due())
 
-    async def wait_for(self, find: Callable[[], T | None], until: datetime | None = None) -> T | None:
+    async def wait_for(
+        self,
+        find: Callable[[], T | None],
+        until: datetime | None = None,
+        *,
+        beside: asyncio.Task[Any] | None = None,
+    ) -> T | None:
         """Wait until something is found, or until a moment. What was found, or None."""
         self._touch()
         is_alone = self.main_branch is asyncio.current_task()
-        wait = _Wait(find, until)
+        wait = _Wait(find, until, beside)
         self._waits.append(wait)
         try:
             while not wait.is_over(self._clock.now()):
@@ -106,12 +127,16 @@ class Patience:
 
     def _left(self, *, is_alone: bool) -> float:
         """How many seconds until the attempt has been idle for long enough to park, as far as one can see."""
-        if self._under_way:
+        if self._under_way or self._calls or self._is_beside_work:
             return MOMENT if self._needed.is_set() else max(self._longest, MOMENT)
         enough = self._longest
         if self._needed.is_set():
             enough = 0.0 if is_alone else MOMENT
         return self._last_active + enough - self._clock.elapsed()
+
+    @property
+    def _is_beside_work(self) -> bool:
+        return all(wait.beside is not None and not wait.beside.done() for wait in self._waits)
 
     async def _park(self) -> None:
         now = self._clock.now()

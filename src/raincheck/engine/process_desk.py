@@ -1,6 +1,8 @@
 """The desk of a process's body: where it is, taking a transition, and waiting for somebody else to take one."""
 
+import asyncio
 from datetime import datetime
+from typing import Any
 
 from raincheck.engine.checkpoints import Checkpoints
 from raincheck.engine.context import TaskContext
@@ -25,7 +27,7 @@ class ProcessDesk:
     async def look(self) -> Situation:
         """Where the process is now. What is recorded from here on belongs to this stay in its state."""
         await self._patience.checkpoint()
-        await self._hold.reread()
+        await self._patience.during(self._hold.reread())
         state = self._hold.journal.task.state
         if state is None:
             raise InvalidValue(f"task {self._hold.task.id!r} is no process: its workflow began after it")
@@ -34,7 +36,7 @@ class ProcessDesk:
         for question in self._hold.journal.inputs:
             if question.is_open and question.asked_at < state.since:
                 # Asked in a state that the process has left: nobody waits for the answer.
-                await self._relaying.take_back(question.key)
+                await self._patience.during(self._relaying.take_back(question.key))
         return situation_of(self._hold.journal, state)
 
     @property
@@ -45,7 +47,7 @@ class ProcessDesk:
     async def take(self, fired: Fired, situation: Situation, actor: str) -> bool:
         """Take a transition; false if somebody else took one first."""
         try:
-            await self._hold.note(command_of(fired, situation, actor, self._hold.fence))
+            await self._patience.during(self._hold.note(command_of(fired, situation, actor, self._hold.fence)))
         except WrongState:
             return False
         if fired.kind == "cancel":
@@ -54,9 +56,13 @@ class ProcessDesk:
             await self._hold.check_going_on()
         return True
 
-    async def wait(self, situation: Situation, until: datetime | None) -> bool:
-        """Wait until the process leaves its state, by somebody else's doing, or until a moment: false then."""
-        return await self._patience.wait_for(lambda: self._has_left(situation), until) is not None
+    async def wait(self, situation: Situation, until: datetime | None, acting: "asyncio.Task[Any] | None") -> bool:
+        """Wait until the process leaves its state, by somebody else's doing, or until a moment: false then.
+
+        Meanwhile the action of the state may be under way.
+        """
+        found = await self._patience.wait_for(lambda: self._has_left(situation), until, beside=acting)
+        return found is not None
 
     def _has_left(self, situation: Situation) -> bool | None:
         state = self._hold.task.state

@@ -13,6 +13,7 @@ PASTED = (
     "values must not become part of a script: use `shell:` with `env:`, or pass the value as a further argument "
     "after a constant script"
 )
+READ = "values must not become a script, and this program reads its script from there: give it a constant one"
 CHOSEN = "callers must not choose the program: make it constant"
 
 
@@ -55,12 +56,41 @@ _PROGRAMS = (
     ),
 )
 _ENV = _Options("S", "uC", long_code=("split-string",), long_taking=("unset", "chdir"))
+WRAPPERS = frozenset(
+    {
+        "busybox",
+        "chroot",
+        "doas",
+        "flock",
+        "ionice",
+        "nice",
+        "nohup",
+        "parallel",
+        "runuser",
+        "setpriv",
+        "setsid",
+        "stdbuf",
+        "su",
+        "sudo",
+        "time",
+        "timeout",
+        "toybox",
+        "unshare",
+        "watch",
+        "xargs",
+    }
+)
+"""Programs that run the command that follows them."""
+INPUT = -1
+"""The place of what a command reads from its standard input."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
-def find_pasted(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
+def find_pasted(argv: Sequence[str], stdin: str = "") -> Iterator[tuple[int, str]]:
     """The places of values that would be part of a script or choose the program, and what to do about each."""
-    yield from _command(list(enumerate(argv)))
+    for place, message in _command(list(enumerate(argv))):
+        if place != INPUT or _is_open(stdin):
+            yield place, message
 
 
 def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
@@ -69,9 +99,25 @@ def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
     name = items[0][1].rpartition("/")[2]
     if name == "env":
         yield from _behind_env(items[1:])
-    for names, options in _PROGRAMS:
-        if names.fullmatch(name):
-            yield from ((place, PASTED) for place, text in _Reading(options, items[1:]).scripts() if _is_open(text))
+    if name in WRAPPERS:
+        # Their options are many, so every program of which there is a name is taken to be run.
+        for number, (_, text) in enumerate(items[1:], 1):
+            if _options_of(text) is not None:
+                yield from _command(items[number:])
+                return
+    options = _options_of(name)
+    if options is not None:
+        reading = _Reading(options, items[1:])
+        scripts = list(reading.scripts())
+        yield from ((place, PASTED) for place, text in scripts if _is_open(text))
+        if not scripts and (reading.is_from_input or not (reading.rest or reading.is_named)):
+            yield INPUT, READ
+
+
+def _options_of(program: str) -> "_Options | None":
+    """Those of a program that takes a script."""
+    name = program.rpartition("/")[2]
+    return next((options for names, options in _PROGRAMS if names.fullmatch(name)), None)
 
 
 def _behind_env(items: list[Item]) -> Iterator[tuple[int, str]]:
@@ -99,6 +145,10 @@ class _Reading:
         self.rest = list(items)
         """What is not read yet."""
         self._is_code_next = False
+        self.is_named = False
+        """Whether an option says what to run."""
+        self.is_from_input = False
+        """Whether one says that it is on the standard input."""
 
     def scripts(self) -> Iterator[Item]:
         """The scripts, each with the place of its item."""
@@ -107,6 +157,7 @@ class _Reading:
             place, text = self.rest[0]
             if text in ("-", "--"):
                 self.rest.pop(0)
+                self.is_from_input |= text == "-"
                 break
             if text.startswith(signs):
                 self.rest.pop(0)
@@ -142,6 +193,7 @@ class _Reading:
         constant = text.split("{{")[0]
         if self._options.is_shell:
             self._is_code_next |= any(letter in self._options.code for letter in constant)
+            self.is_from_input |= "s" in constant
             del self.rest[: sum(letter in self._options.taking for letter in constant)]
         else:
             for at, letter in enumerate(constant[1:], 1):
@@ -161,6 +213,7 @@ class _Reading:
             del self.rest[:1]
         if letter in self._options.ending:
             self.rest.clear()
+            self.is_named = True
 
 
 def _is_open(text: str) -> bool:

@@ -76,11 +76,11 @@ class _Run:
         """Do what the state does, until the process has left it."""
         until = None if state.timeout is None else situation.since + timedelta(seconds=state.timeout.after)
         if state.action is None:
-            await self._wait(state, situation, until)
+            await self._wait(state, situation, until, None)
             return
         # Whoever takes the process elsewhere, or the timeout, ends the action.
         acting = asyncio.create_task(self._act(state, situation))
-        waiting = asyncio.create_task(self._wait(state, situation, until))
+        waiting = asyncio.create_task(self._wait(state, situation, until, acting))
         try:
             await asyncio.wait([acting, waiting], return_when=asyncio.FIRST_COMPLETED)
             # If the process has left its state, it does not matter any more what its action came to.
@@ -93,8 +93,10 @@ class _Run:
         if not waiting.cancelled():
             waiting.result()
 
-    async def _wait(self, state: State, situation: Situation, until: datetime | None) -> None:
-        if await self._desk.wait(situation, until) or state.timeout is None:
+    async def _wait(
+        self, state: State, situation: Situation, until: datetime | None, acting: "asyncio.Task[bool] | None"
+    ) -> None:
+        if await self._desk.wait(situation, until, acting) or state.timeout is None:
             return
         reason = f"nothing happened for {state.timeout.after:g} s"
         await self._take(state.timeout.action, situation, "timeout", reason)

@@ -11,7 +11,7 @@ from raincheck.workflows.action_model import ActionModel, HttpModel, RunModel
 from raincheck.workflows.argument_checks import check_for_function, check_for_workflow, check_question
 from raincheck.workflows.bounded_http import check_url
 from raincheck.workflows.expressions import InvalidExpression, Text
-from raincheck.workflows.interpreters import find_pasted
+from raincheck.workflows.interpreters import INPUT, find_pasted
 from raincheck.workflows.sandbox import text_of
 from raincheck.workflows.steps_python import find_function
 from raincheck.workflows.surroundings import Surroundings
@@ -62,8 +62,8 @@ def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str
             yield ("run",), "callers must not choose the program: make the first item constant"
         elif _constant(program) is not None and not is_command(program, surroundings.folder):
             yield ("run",), f"there is no command {program!r}: install it, or see PATH"
-        for place, message in find_pasted([text_of(item) for item in run.argv]):
-            yield ("run", "argv", place), message
+        for place, message in find_pasted([text_of(item) for item in run.argv], str(run.stdin)):
+            yield ("run", "stdin") if place == INPUT else ("run", "argv", place), message
     if run.cwd is not None and _constant(run.cwd) is not None:
         folder = (surroundings.folder / run.cwd).resolve()
         if not surroundings.allows_folder(folder):

@@ -92,11 +92,11 @@ VALUES (%s, %s, %s, %s, %s, %s, %s);
 
 -- name: forget_steps
 -- The checkpoints of a process in the state that it leaves.
-DELETE FROM steps WHERE task_pk = %s;
+DELETE FROM steps WHERE task_pk = %(pk)s;
 
 -- name: forget_answered
 -- The questions that a process has an answer to in the state that it leaves.
-DELETE FROM inputs WHERE task_pk = %s AND answered_at IS NOT NULL;
+DELETE FROM inputs WHERE task_pk = %(pk)s AND answered_at IS NOT NULL;
 
 -- name: insert_input
 -- A new question. A key that was used before violates its key.

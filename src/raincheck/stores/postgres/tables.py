@@ -90,8 +90,8 @@ class Tables:
         if before.phase is Phase.QUEUED and after.phase not in (Phase.QUEUED, Phase.RUNNING):
             await self.cancel_jobs([queued_with])
         if change.leaves_state:
-            await self.execute("forget_steps", (pk,))
-            await self.execute("forget_answered", (pk,))
+            await self.execute("forget_steps", {"pk": pk})
+            await self.execute("forget_answered", {"pk": pk})
         for step in change.steps:
             finished_at = shared.to_micros(step.finished_at)
             values = (pk, step.name, step.occurrence, step.fingerprint, step.result, step.attempt, finished_at)
