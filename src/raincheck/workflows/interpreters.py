@@ -56,29 +56,9 @@ _PROGRAMS = (
     ),
 )
 _ENV = _Options("S", "uC", long_code=("split-string",), long_taking=("unset", "chdir"))
-WRAPPERS = frozenset(
-    {
-        "busybox",
-        "chroot",
-        "doas",
-        "flock",
-        "ionice",
-        "nice",
-        "nohup",
-        "parallel",
-        "runuser",
-        "setpriv",
-        "setsid",
-        "stdbuf",
-        "su",
-        "sudo",
-        "time",
-        "timeout",
-        "toybox",
-        "unshare",
-        "watch",
-        "xargs",
-    }
+_WRAPPERS = re.compile(
+    "busybox|chroot|doas|flock|ionice|nice|nohup|parallel|runuser|setpriv|setsid|stdbuf|su|sudo|time|timeout|toybox|"
+    "unshare|watch|xargs"
 )
 """Programs that run the command that follows them."""
 INPUT = -1
@@ -99,7 +79,7 @@ def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
     name = items[0][1].rpartition("/")[2]
     if name == "env":
         yield from _behind_env(items[1:])
-    if name in WRAPPERS:
+    if _WRAPPERS.fullmatch(name):
         # Their options are many, so every program of which there is a name is taken to be run.
         for number, (_, text) in enumerate(items[1:], 1):
             if _options_of(text) is not None:
