@@ -30,7 +30,7 @@ LONGEST_BACKOFF = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Tried:
     """What came of something: a result, or an error of a kind."""
 
     result: Json = None
@@ -51,7 +51,7 @@ class Outcome:
         return {"ok": self.result} if self.kind is None else {"error": self.error}
 
     @classmethod
-    def of(cls, record: Json) -> "Outcome":
+    def of(cls, record: Json) -> "Tried":
         """From what was recorded."""
         said = cast("Mapping[str, Json]", record)
         if "ok" in said:
@@ -60,8 +60,8 @@ class Outcome:
         return cls(None, str(error["kind"]), str(error["message"]))
 
 
-def failed(kind: ErrorKind, message: str) -> Outcome:
-    return Outcome(None, kind, clip(message) or "")
+def failed(kind: ErrorKind, message: str) -> Tried:
+    return Tried(None, kind, clip(message) or "")
 
 
 class Doing:
@@ -72,7 +72,7 @@ class Doing:
         self._timeout = model.timeout
         self._retry = model.retry or RetryModel(attempts=1)
 
-    async def outcome(self, tries: Tries, name: str, scope: Scope) -> Outcome:
+    async def outcome(self, tries: Tries, name: str, scope: Scope) -> Tried:
         """Do it, as often as it may be tried. `name` is that of the checkpoint, and no other of the task has it."""
         wait = self._retry.backoff
         for number in range(1, self._retry.attempts):
@@ -85,13 +85,13 @@ class Doing:
             wait = min(wait * self._retry.factor, LONGEST_BACKOFF)
         return await tries.outcome(self, _numbered(name, self._retry.attempts), scope)
 
-    async def attempt(self, occasion: Occasion) -> Outcome:
+    async def attempt(self, occasion: Occasion) -> Tried:
         """Try it once, if that was not done before."""
         do = partial(_recorded, self._perform, occasion)
         if self.action.waits:
             # It has checkpoints of its own, and is recorded when they have come to something.
-            return Outcome.of(await recorded_in_time(self._timeout, occasion, do))
-        return Outcome.of(await occasion.task.step(occasion.name, do))
+            return Tried.of(await recorded_in_time(self._timeout, occasion, do))
+        return Tried.of(await occasion.task.step(occasion.name, do))
 
     async def _perform(self, occasion: Occasion) -> Json:
         # What waits by means of its task has time that goes on while the task is parked, or no process runs.
@@ -125,4 +125,4 @@ async def _recorded(perform: Callable[[Occasion], Awaitable[Json]], occasion: Oc
     if size > RESULT_LIMIT:
         message = f"its result has {size:,} bytes, and {RESULT_LIMIT:,} are allowed: write it to a file"
         return failed("too-large", message).record
-    return Outcome(result).record
+    return Tried(result).record

@@ -15,7 +15,7 @@ from raincheck.workflows.keeping import kept
 from raincheck.workflows.pipeline_checks import find_faults
 from raincheck.workflows.pipeline_model import PipelineModel
 from raincheck.workflows.pipeline_plan import Plan
-from raincheck.workflows.pipeline_run import Run
+from raincheck.workflows.pipeline_run import PipelineRun
 from raincheck.workflows.pipeline_step import Step
 from raincheck.workflows.source import Source
 from raincheck.workflows.surroundings import Surroundings
@@ -53,7 +53,7 @@ class Pipeline:
 
         async def body(task: TaskContext, **arguments: Any) -> Json:  # noqa: ANN401 - whatever the input schema takes
             restored = cast("Mapping[str, Json]", arguments.pop(RESTORED, {}))
-            return await Run(self, task, self._arguments.filled(arguments), restored).to_its_end()
+            return await PipelineRun(self, task, self._arguments.filled(arguments), restored).to_its_end()
 
         return TaskTool(
             body,

@@ -7,7 +7,7 @@ from raincheck.core.content import Step as Checkpoint
 from raincheck.core.payload import Json, decode
 from raincheck.engine.context import TaskContext
 from raincheck.engine.process_desk import local_desk
-from raincheck.workflows.doing import Doing, Outcome
+from raincheck.workflows.doing import Doing, Tried
 from raincheck.workflows.expressions import Scope
 from raincheck.workflows.pipeline_step import Ended, Step
 
@@ -49,10 +49,10 @@ class _TriesOnRecord:
         self._found = found
         self._artifacts = artifacts
 
-    async def outcome(self, doing: Doing, name: str, scope: Scope) -> Outcome:  # noqa: ARG002 - as others take it
+    async def outcome(self, doing: Doing, name: str, scope: Scope) -> Tried:  # noqa: ARG002 - as others take it
         if name not in self._found:
             raise _NotOnRecord
-        return Outcome.of(decode(self._found[name].result))
+        return Tried.of(decode(self._found[name].result))
 
     async def pause(self, seconds: float, name: str) -> None:
         """If the next try is on record, the time before it has passed."""

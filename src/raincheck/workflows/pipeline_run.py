@@ -39,7 +39,7 @@ class PipelineFailed(ToolError):
         self.step = step
 
 
-class Run:
+class PipelineRun:
     """A pipeline on its way."""
 
     def __init__(

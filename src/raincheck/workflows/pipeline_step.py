@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, cast
 from raincheck.core.payload import Json
 from raincheck.errors import ConfigurationError, PayloadSealed, RaincheckError, StoreError, TaskError, TooLarge
 from raincheck.workflows.action import ActionFailed
-from raincheck.workflows.doing import Doing, Outcome, failed
+from raincheck.workflows.doing import Doing, Tried, failed
 from raincheck.workflows.expressions import Expression, ExpressionFailed, Scope, Template
 from raincheck.workflows.pipeline_model import StepModel
 from raincheck.workflows.surroundings import Surroundings
@@ -36,7 +36,7 @@ class Ended:
     """Whether a later attempt can find it by itself."""
 
     @classmethod
-    def of(cls, outcome: Outcome) -> "Ended":
+    def of(cls, outcome: Tried) -> "Ended":
         return cls("completed" if outcome.is_ok else "failed", outcome.result, outcome.error)
 
     @property
@@ -81,7 +81,7 @@ class Step:
     async def _run_all(self, tries: Tries, scope: Scope, items: list[Json]) -> Ended:
         room = asyncio.Semaphore(self._max_parallel)
 
-        async def run(index: int, item: Json) -> Outcome:
+        async def run(index: int, item: Json) -> Tried:
             async with room:
                 return await self._rounds(tries, f"{self.id}[{index}]", {**scope, "item": item, "index": index})
 
@@ -89,7 +89,7 @@ class Step:
             jobs = [group.create_task(run(index, item)) for index, item in enumerate(items)]
         return self._together([job.result() for job in jobs])
 
-    def _together(self, outcomes: list[Outcome]) -> Ended:
+    def _together(self, outcomes: list[Tried]) -> Ended:
         bad = [(index, one) for index, one in enumerate(outcomes) if not one.is_ok]
         results = [one.result for one in outcomes]
         told: tuple[Json, ...] = tuple({"index": index, "error": one.error} for index, one in bad)
@@ -100,7 +100,7 @@ class Step:
         message = f"{len(bad)} of {len(outcomes)} items failed, the first at index {index}: {first.message}"
         return Ended("failed", results, {"kind": first.kind, "message": message}, told)
 
-    async def _rounds(self, tries: Tries, name: str, scope: Scope) -> Outcome:
+    async def _rounds(self, tries: Tries, name: str, scope: Scope) -> Tried:
         """What came of it: at once, or in the round after which `until` holds."""
         if self._until is None:
             return await self.doing.outcome(tries, name, scope)

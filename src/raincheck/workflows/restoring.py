@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from raincheck.core.payload import Json
-from raincheck.workflows.doing import Outcome
+from raincheck.workflows.doing import Tried
 from raincheck.workflows.pipeline import Pipeline
 
 CHECKPOINT = re.compile(r"(?P<step>[\w-]+)(\[(?P<index>\d+)\])?( round (?P<round>\d+))?( try (?P<try>\d+))?")
@@ -17,11 +17,11 @@ CHECKPOINT = re.compile(r"(?P<step>[\w-]+)(\[(?P<index>\d+)\])?( round (?P<round
 class _Recorded:
     """What is known of a step: the last outcome, of each item if there are several."""
 
-    last: dict[int | None, tuple[tuple[int, int], Outcome]] = field(
-        default_factory=dict[int | None, tuple[tuple[int, int], Outcome]]
+    last: dict[int | None, tuple[tuple[int, int], Tried]] = field(
+        default_factory=dict[int | None, tuple[tuple[int, int], Tried]]
     )
 
-    def add(self, index: int | None, place: tuple[int, int], outcome: Outcome) -> None:
+    def add(self, index: int | None, place: tuple[int, int], outcome: Tried) -> None:
         if index not in self.last or self.last[index][0] < place:
             self.last[index] = place, outcome
 
@@ -66,5 +66,5 @@ def _recorded(checkpoints: Mapping[str, Json]) -> dict[str, _Recorded]:
             continue
         index = None if parts["index"] is None else int(parts["index"])
         place = int(parts["round"] or 1), int(parts["try"] or 1)
-        found.setdefault(parts["step"], _Recorded()).add(index, place, Outcome.of(cast("Json", value)))
+        found.setdefault(parts["step"], _Recorded()).add(index, place, Tried.of(cast("Json", value)))
     return found

@@ -9,13 +9,13 @@ from raincheck.workflows.action import ActionFailed, Occasion
 from raincheck.workflows.expressions import Scope
 
 if TYPE_CHECKING:
-    from raincheck.workflows.doing import Doing, Outcome
+    from raincheck.workflows.doing import Doing, Tried
 
 
 class Tries(Protocol):
     """What a step needs to come to its end."""
 
-    async def outcome(self, doing: "Doing", name: str, scope: Scope) -> "Outcome":
+    async def outcome(self, doing: "Doing", name: str, scope: Scope) -> "Tried":
         """What came of the try of this name."""
         ...
 
@@ -38,7 +38,7 @@ class TriesMade:
     def __init__(self, task: TaskContext) -> None:
         self._task = task
 
-    async def outcome(self, doing: "Doing", name: str, scope: Scope) -> "Outcome":
+    async def outcome(self, doing: "Doing", name: str, scope: Scope) -> "Tried":
         return await doing.attempt(Occasion(self._task, name, scope))
 
     async def pause(self, seconds: float, name: str) -> None:
