@@ -1,7 +1,14 @@
-"""Settings for all tests: which Hypothesis profile runs, what runs first, and that nothing blocks the event loop."""
+"""Settings for all tests: which Hypothesis profile runs, what runs first, that none hangs or blocks the event loop."""
 
+import asyncio
+import faulthandler
+import inspect
 import os
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from functools import wraps
+from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
@@ -26,6 +33,50 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """After they were shuffled: what is long begins first. All the others would wait for it, if it began last."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+IN_TIME = 0.9
+"""Of the time that a test has: then a coroutine is cancelled, while its clean-up can still run. One that is cut off from
+outside leaves its event loop in the middle, and what is to be cleaned up there waits for good."""
+
+HANGS = 60
+"""Seconds beyond its time after which a test ends its process, and says where it hangs, instead of hanging the run."""
+
+
+def seconds_for(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0] if marker else item.config.getini("timeout"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    def give_up() -> None:
+        sys.stderr.write(f"{item.nodeid} hangs\n")
+        faulthandler.dump_traceback(2)
+        os._exit(1)
+
+    timer = threading.Timer(seconds_for(item) + HANGS, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        return (yield)
+    finally:
+        timer.cancel()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = _in_time(pyfuncitem.obj, IN_TIME * seconds_for(pyfuncitem))
+
+
+def _in_time(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
+    @wraps(test)
+    async def run(*args: Any, **kwargs: Any) -> None:
+        async with asyncio.timeout(seconds):
+            await test(*args, **kwargs)
+
+    return run
 
 
 @pytest.fixture(autouse=True)

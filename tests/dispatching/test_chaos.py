@@ -24,7 +24,7 @@ from raincheck.stores.requests import TaskQuery
 from raincheck.testing import check_invariants
 from raincheck.testing.dispatching.tools import STEPS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(200)]
 
 CALLERS = 20
 TASKS_EACH = 15
