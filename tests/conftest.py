@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 IN_TIME = 0.9
-"""Of the time that a test has: then a coroutine is cancelled, while its clean-up can still run. One that is cut off from
+"""Of the time that a test has: then a coroutine is cancelled, while its clean-up can still run. What is cut off from
 outside leaves its event loop in the middle, and what is to be cleaned up there waits for good."""
 
 HANGS = 60
