@@ -4,19 +4,21 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import Any, cast
 
 import isolated_bodies
 import pytest
-from workbench import Bench
+from workbench import QUICK, Bench
 
+from raincheck.core.change import Change
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
 from raincheck.core.retry import OnInterrupt, RetryPolicy
-from raincheck.engine import Settings, SyncTaskContext, TaskContext
+from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext
 from raincheck.errors import ToolError
+from raincheck.stores.interface import Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -303,3 +305,39 @@ async def test_a_context_belongs_to_its_loop(bench: Bench) -> None:
     async with bench.working():
         _, error = await bench.failure_of("elsewhere")
     assert "a context belongs to the event loop that its body runs in" in error["message"]
+
+
+class SlowArtifacts:
+    """A store that takes its time with artifacts."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, changes: Sequence[Change]) -> None:
+        if any(change.artifacts for change in changes):
+            await asyncio.sleep(10 * QUICK.patience)
+        await self._store.commit(changes)
+
+
+async def test_a_branch_that_waits_for_the_store_is_not_cut_off_by_the_park_of_another(bench: Bench) -> None:
+    done = asyncio.Event()
+
+    @bench.toolbox.tool
+    async def both(task: TaskContext) -> None:
+        async def keep() -> None:
+            await asyncio.sleep(QUICK.patience / 3)
+            await task.artifact("x", 1)
+            assert task.attempt == 1
+            done.set()
+
+        await asyncio.gather(task.elicit("Sure?", {"type": "object"}), keep())
+
+    slow: Any = SlowArtifacts(bench.store)
+    async with Engine(slow, bench.toolbox, settings=QUICK) as engine:
+        task = await engine.submit("both")
+        async with asyncio.timeout(5):
+            await done.wait()
+        await engine.cancel(task.id)

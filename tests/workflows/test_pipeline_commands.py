@@ -204,7 +204,7 @@ RUN = """
 import asyncio, os, sys
 from pathlib import Path
 from raincheck.workflows.command import run_command
-asyncio.run(run_command(["sh", "script"], cwd=Path(sys.argv[1]), env=os.environ, stdin=None, max_output=10))
+print(asyncio.run(run_command(["sh", "script"], cwd=Path(sys.argv[1]), env=os.environ, stdin=None, max_output=10)))
 """
 
 
@@ -218,6 +218,31 @@ async def test_a_command_ends_with_the_worker_that_was_killed(workshop: Workshop
     await worker.wait()
     await wait_until_gone(workshop.folder / "child")
     await wait_until_gone(grandchild)
+
+
+@pytest.mark.parametrize("signal", ["TERM", "INT", "HUP", "USR1"])
+async def test_a_command_may_signal_its_own_group(workshop: Workshop, signal: str) -> None:
+    (workshop.folder / "script").write_text(f"trap '' {signal}; kill -{signal} 0; echo hi; exit 3")
+    said = await workshop.run(flow("run: {argv: [sh, script], ok: [3]}"))
+    assert said == {"exit_code": 3, "stdout": "hi", "stderr": ""}
+
+
+@pytest.mark.parametrize("how", ["timeout 100", 'sh -c \'set -m; "$0" "$@" & wait\''])
+async def test_what_makes_a_group_of_its_own_is_ended_too(workshop: Workshop, how: str) -> None:
+    (workshop.folder / "script").write_text("echo $$ > child; exec sleep 100")
+    (workshop.folder / "outer").write_text(f"exec {how} sh script")
+    assert "(timeout)" in await workshop.failure(flow("run: [sh, outer], timeout: 0.7"))
+    await wait_until_gone(workshop.folder / "child")
+
+
+async def test_a_worker_that_ignores_the_end_of_children_hears_of_commands(workshop: Workshop) -> None:
+    (workshop.folder / "script").write_text("exit 3")
+    code = f"import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n{RUN}"
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "ignore", "-c", code, workshop.folder, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await worker.communicate()
+    assert b"exit_code=3" in said
 
 
 async def test_a_command_that_kills_its_leader_is_ended_too(workshop: Workshop) -> None:

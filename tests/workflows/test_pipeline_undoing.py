@@ -201,6 +201,21 @@ async def test_items_that_were_done_are_undone_although_others_were_interrupted(
     assert log_of(workshop)[2:] == ["undo_many", "interrupted", "undo_first"]
 
 
+@pytest.mark.parametrize(
+    "how", ["for_each: steps.list.result.stdout", 'if: "steps.list.result.exit_code == 0"', "for_each: []"]
+)
+async def test_what_never_began_is_not_undone(workshop: Workshop, how: str) -> None:
+    text = f"""
+    workflows:
+      flow:
+        steps:
+          - {{id: list, run: {{shell: "exit 3"}}}}
+          - {{id: each, {how}, set: 1, on_error: {{compensate: undo}}}}
+          - {{id: undo, set: 1}}
+    """
+    assert (await workshop.failure(text)).endswith("exit code 3")
+
+
 async def test_what_undoes_something_sees_that_steps_did_not_run(workshop: Workshop) -> None:
     text = """
     workflows:
@@ -267,6 +282,27 @@ async def test_what_an_earlier_attempt_has_done_is_undone_with_what_came_of_it(w
         seen = await engine.artifact(task.id, "seen")
         assert seen == {"status": "completed", "result": [3, 4], "error": None, "failed": []}
         assert await engine.artifact(task.id, "nap") == "interrupted"
+        entries = await workshop.store.history(task.id, Scope.everything(), now=SystemClock().now())
+        assert "undo (undoes y3)" in [entry.note for entry in entries], "who looks sees what it is at"
+
+
+async def test_a_step_whose_artifact_was_not_kept_has_not_ended(workshop: Workshop) -> None:
+    text = f"""
+    workflows:
+      flow:
+        steps:
+          - {{id: a, set: 1, on_error: {{compensate: undo}}}}
+          - {{id: large, {LARGE}, on_error: continue}}
+          - {{id: nap, sleep: 1h}}
+          - {{id: answer, needs: [], ask: {{message: "Go on?"}}}}
+          - {{id: undo, set: "{{{{ steps.large.status }}}}", artifact: seen}}
+    """
+    async with workshop.working(text) as engine:
+        task = await engine.submit("flow")
+        await engine.wait(task.id, until=lambda task: is_parked(task) and task.open_inputs == 1)
+        await engine.answer(task.id, {"answer-0": {"action": "decline"}})
+        await engine.wait(task.id)
+        assert await engine.artifact(task.id, "seen") != "completed"
 
 
 async def test_a_child_that_an_attempt_could_not_let_go_is_cancelled_by_the_next(

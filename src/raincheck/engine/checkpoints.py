@@ -96,6 +96,11 @@ class Checkpoints:
                 self._refuse(f"question {key!r}", question.attempt, f"another {question.kind}", f"this {kind}")
         return question
 
+    def leave_rest(self) -> None:
+        """What was not asked for by now will not be: the body goes another way, on which it is not needed."""
+        self._unasked_steps.clear()
+        self._unasked_questions.clear()
+
     def check_all_were_asked_for(self) -> None:
         """At the end of the body: everything that was recorded must have been asked for again.
 

@@ -83,7 +83,12 @@ class LocalDesk:
         if self.checkpoints.find_question(key, kind, request) is None:
             asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.hold.fence)
             # With what it is at: whoever is asked looks at the task now.
-            await self._note(Note(self.hold.fence, *self._reports.hand_over(), asked=(asked,)))
+            at = self._reports.hand_over()
+            try:
+                await self._note(Note(self.hold.fence, *at, asked=(asked,)))
+            except BaseException:
+                self._reports.take_back(*at)
+                raise
         answer = await self.patience.wait_for(lambda: self.hold.journal.answer_to(key))
         return None if answer is None else read_answer(decode(answer))
 

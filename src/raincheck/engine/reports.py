@@ -41,6 +41,11 @@ class Reports:
         self._progress = self._message = None
         return latest
 
+    def take_back(self, progress: Progress | None, message: str | None) -> None:
+        """It was not written, as far as one can tell: it is still the latest, unless there has been another."""
+        self._progress = self._progress or progress
+        self._message = message if self._message is None else self._message
+
     async def _flush(self) -> None:
         progress, message = self.hand_over()
         if progress is None and message is None:
@@ -48,9 +53,7 @@ class Reports:
         try:
             await self._hold.write(Note(self._hold.fence, progress, message))
         except BaseException:
-            # Not written, as far as one can tell: it is still the latest, unless there has been another.
-            self._progress = self._progress or progress
-            self._message = message if self._message is None else self._message
+            self.take_back(progress, message)
             raise
 
     async def close(self) -> None:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -33,9 +32,11 @@ def check_for_workflow(name: str, takes: Properties, given: Mapping[str, Any]) -
 
 
 def _misfits(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    validator: Any = Draft202012Validator(schema, registry=Registry())
     # A schema that is none is told of where it stands.
-    with suppress(SchemaError, Unresolvable, RecursionError, TypeError, AttributeError):
+    if any(check_properties({"": schema})):
+        return
+    validator: Any = Draft202012Validator(schema, registry=Registry())
+    with suppress(Unresolvable, RecursionError):
         yield from (error.message for error in validator.iter_errors(value))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from raincheck.workflows.command_leader import GRACE
+from raincheck.workflows.command_leader import GRACE, signal_session
 
 LEADER = Path(__file__).with_name("command_leader.py")
 
@@ -58,7 +58,7 @@ async def run_command(
                 stderr=asyncio.subprocess.PIPE,
                 cwd=cwd,
                 pass_fds=(theirs.fileno(),),
-                # A group of its own, so that what it starts can be ended with it.
+                # So that what it starts can be ended with it.
                 start_new_session=True,
             )
         try:
@@ -68,7 +68,7 @@ async def run_command(
             how, _, number = (await loop.sock_recv(line, 20)).partition(b" ")
             if not how:
                 # Somebody killed the leader, which then can't end the others.
-                _kill(transport.get_pid())
+                await asyncio.to_thread(signal_session, transport.get_pid(), signal.SIGKILL)
             await asyncio.wait([watch.closed], timeout=AFTERMATH)
         finally:
             line.close()
@@ -95,20 +95,21 @@ def _feed(transport: asyncio.SubprocessTransport, stdin: bytes) -> None:
         pipe.write_eof()
 
 
-async def _end(group: int, watch: "_Watch") -> None:
-    """Wait while the leader ends its group, and end it otherwise if the leader does not, or somebody is in a hurry."""
+async def _end(leader: int, watch: "_Watch") -> None:
+    """Wait while the leader ends its session, and end it if the leader does not, or somebody is in a hurry."""
     try:
         await asyncio.wait([watch.exited], timeout=2 * GRACE)
     finally:
         if not watch.exited.done():
-            _kill(group)
+            await asyncio.to_thread(_kill, leader)
     # It is gone in a moment, unless it hangs in the kernel, and then nobody should hang with it.
     await asyncio.wait([watch.exited], timeout=GRACE)
 
 
-def _kill(group: int) -> None:
+def _kill(leader: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+        os.kill(leader, signal.SIGKILL)
+    signal_session(leader, signal.SIGKILL)
 
 
 class _Watch(asyncio.SubprocessProtocol):

@@ -85,7 +85,7 @@ class Doing:
             wait = min(wait * self._retry.factor, LONGEST_BACKOFF)
         return await tries.outcome(self, _numbered(name, self._retry.attempts), scope)
 
-    async def attempt(self, occasion: Occasion) -> Tried:
+    async def try_once(self, occasion: Occasion) -> Tried:
         """Try it once, if that was not done before."""
         do = partial(_recorded, self._perform, occasion)
         if self.action.waits:

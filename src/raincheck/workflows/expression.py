@@ -99,18 +99,19 @@ class Expression:
             size = len(encode(value, what="it"))
         except Exception as error:
             # Whatever a filter makes of values that it is not for: all of it is about this expression.
-            why = self._absent(scope) if isinstance(error, UndefinedError) else None
+            why = self._absent(scope, str(error)) if isinstance(error, UndefinedError) else None
             raise ExpressionFailed(f"{self.source!r} can't be worked out: {why or error}") from error
         if size > TEXT_LIMIT:
             raise ExpressionFailed(f"{self.source!r} is too large: {size:,} bytes, and {TEXT_LIMIT:,} are allowed")
         return value
 
-    def _absent(self, scope: Scope) -> str | None:
-        """What is not there that comes from elsewhere than the file: only its author knows the rest."""
+    def _absent(self, scope: Scope, told: str) -> str | None:
+        """What is said to be not there, if it comes from elsewhere than the file: only its author knows the rest."""
         for root, words in ABSENT.items():
             there = scope.get(root)
             for chain in sorted(self.paths):
-                if chain[0] == root and len(chain) > 1 and isinstance(there, Mapping) and chain[1] not in there:
+                is_absent = chain[0] == root and len(chain) > 1 and isinstance(there, Mapping) and chain[1] not in there
+                if is_absent and told.startswith(f"there is no {chain[1]!r}"):
                     return words.format(chain[1])
         return None
 

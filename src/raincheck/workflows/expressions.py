@@ -45,7 +45,8 @@ class Text:
                 raise InvalidExpression("only {{ … }} is taken here: for the characters {% or {#, write {{ '{%' }}")
             parsed = SANDBOX.parse(text)
         except TemplateError as error:
-            why = "a {{ is not closed: add }}" if text.count("{{") > text.count("}}") else error.message
+            is_open = "unexpected end of template" in (error.message or "")
+            why = "a {{ is not closed: add }}" if is_open else error.message
             raise InvalidExpression(f"{text!r}: {why}") from error
         except TOO_DEEP as error:
             raise InvalidExpression("this expression is nested too deep") from error

@@ -36,7 +36,7 @@ def _faults_of_state(state: "State", names: set[str]) -> Iterator[tuple[str, str
     if state.action is not None and takes_task(state.action) and not inspect.iscoroutinefunction(state.action):
         yield where, "an action that takes the task is a coroutine: write `async def`"
     if state.action is not None and not takes_situation(state.action):
-        yield where, "an action takes the situation first: write `def action(situation)`"
+        yield where, "an action takes the situation, and may take the task: write `def action(situation)`"
     if state.kind is None and not state.transitions:
         yield where, "nothing leads out of it: add a transition, or give it a kind"
     actions = Counter(one.action for one in state.transitions)
@@ -72,9 +72,12 @@ def _unreachable(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
 
 def takes_situation(action: Callable[..., object]) -> bool:
     """Whether an action can be called with where the process is."""
-    places = [one.kind for one in inspect.signature(action).parameters.values() if one.name != "task"]
-    kinds = inspect.Parameter
-    return bool(places) and places[0] in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
+    given = {"task": None} if takes_task(action) else {}
+    try:
+        inspect.signature(action).bind(None, **given)
+    except TypeError:
+        return False
+    return True
 
 
 def takes_task(action: Callable[..., object]) -> bool:

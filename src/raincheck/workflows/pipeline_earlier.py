@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from datetime import UTC, datetime
 
 from raincheck.core.content import Step as Checkpoint
 from raincheck.core.payload import Json, decode
@@ -10,6 +11,8 @@ from raincheck.engine.process_desk import local_desk
 from raincheck.workflows.doing import Doing, Tried
 from raincheck.workflows.expressions import Scope
 from raincheck.workflows.pipeline_step import Ended, Step
+
+LATER = datetime.max.replace(tzinfo=UTC)
 
 
 class Earlier:
@@ -21,8 +24,19 @@ class Earlier:
         self._recorded = _TriesOnRecord(
             {one.name: one for one in journal.steps if _kind_of(one) == "step"}, journal.artifacts
         )
-        self.steps = {_step_of(one) for one in journal.steps}
+        self._moments: dict[str, datetime] = {}
+        for one in journal.steps:
+            step = _step_of(one)
+            self._moments[step] = max(one.finished_at, self._moments.get(step, one.finished_at))
+
+    @property
+    def steps(self) -> Collection[str]:
         """Those that had begun, and had come to something."""
+        return self._moments.keys()
+
+    def moment_of(self, step: str) -> datetime:
+        """When a step had last come to something, as far as earlier attempts know: this one comes after them."""
+        return self._moments.get(step, LATER)
 
     async def end_of(self, step: Step, scope: Scope) -> Ended | None:
         """How a step ended; None if it had not. Told from records alone: nothing is done, or waited for."""
@@ -30,6 +44,10 @@ class Earlier:
             return await step.run(self._recorded, scope)
         except _NotOnRecord:
             return None
+
+    def leave(self) -> None:
+        """Nothing else that they recorded is looked up."""
+        self._desk.checkpoints.leave_rest()
 
     async def cancel_children(self, steps: Collection[str]) -> None:
         """Cancel the children of these steps, which nobody waits for any more."""

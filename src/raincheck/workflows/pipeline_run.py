@@ -76,6 +76,7 @@ class PipelineRun:
                 self._ended[step] = Ended("failed", None, error, is_recorded=False)
             await self._go(cast("Sequence[str]", failure["ended"]), goes_on=True)
         self._interrupted = cast("Sequence[str]", failure.get("begun", ()))
+        self._earlier.leave()
         # Those of this attempt went with their steps. An earlier one may have ended in between.
         await self._earlier.cancel_children(self._interrupted)
         undone = await self._undo([*cast("Sequence[str]", failure["ended"]), *self._interrupted])
@@ -105,11 +106,14 @@ class PipelineRun:
 
     async def _catch_up(self) -> None:
         """Take in what had ended in an earlier attempt, and just has not had its turn in this one."""
+        # Steps without a record (skipped, or for no item) had ended if something after them has one.
+        begun = [step for step in self._plan.order if step in self._earlier.steps]
+        reached = {one for step in begun for one in (step, *self._plan.before[step])}
         known = -1
         while known != len(self._ended):
             known = len(self._ended)
             for step in self._plan.order:
-                if step not in self._ended and self._may_begin(step):
+                if step in reached and step not in self._ended and self._may_begin(step):
                     ended = await self._earlier.end_of(self._pipeline.steps[step], self._scope(step))
                     if ended is not None:
                         self._ended[step] = ended
@@ -154,7 +158,7 @@ class PipelineRun:
         begun = [*self._begun, *(step for step in self._plan.order if step in self._earlier.steps)]
         failure: Mapping[str, Json] = {
             "step": failing,
-            "ended": list(self._ended),
+            "ended": sorted(self._ended, key=self._earlier.moment_of),
             "begun": [one for one in dict.fromkeys(begun) if one not in self._ended],
             "unrecorded": {one: ended.error for one, ended in self._ended.items() if not ended.is_recorded},
         }

@@ -39,7 +39,7 @@ class TriesMade:
         self._task = task
 
     async def outcome(self, doing: "Doing", name: str, scope: Scope) -> "Tried":
-        return await doing.attempt(Occasion(self._task, name, scope))
+        return await doing.try_once(Occasion(self._task, name, scope))
 
     async def pause(self, seconds: float, name: str) -> None:
         await self._task.sleep(seconds, name=name)
