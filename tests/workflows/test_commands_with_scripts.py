@@ -52,8 +52,17 @@ def faults(workshop: Workshop, argv: str, stdin: str = "") -> list[tuple[str, st
         ("env, zsh, -c, 'echo {{ input.x }}'", 3),
         ("sudo, -u, me, sh, -c, 'echo {{ input.x }}'", 5),
         ("timeout, 5, nice, -n, 5, /bin/bash, -c, 'echo {{ input.x }}'", 7),
-        ("xargs, -0, env, A=1, sh, -c, 'echo {{ input.x }}'", 6),
+        ("xargs, '-0', env, A=1, sh, -c, 'echo {{ input.x }}'", 6),
         ("busybox, sh, -c, 'echo {{ input.x }}'", 3),
+        ("timeout, 5, env, -S, 'sh -c', '{{ input.x }}'", 5),
+        ("sudo, -u, python, bash, -c, '{{ input.x }}'", 5),
+        ("flock, lock, -c, '{{ input.x }}'", 3),
+        ("su, me, -c, '{{ input.x }}'", 3),
+        ("ssh, host, 'echo {{ input.x }}'", 2),
+        ("find, ., -exec, sh, -c, 'echo {{ input.x }}', ';'", 5),
+        ("awk, -v, a=1, '{{ input.x }}'", 3),
+        ("sed, -n, 's/a/{{ input.x }}/'", 2),
+        ("php, -r, 'f({{ input.x }});'", 2),
     ],
 )
 def test_no_value_becomes_part_of_a_script(workshop: Workshop, argv: str, place: int) -> None:
@@ -62,7 +71,21 @@ def test_no_value_becomes_part_of_a_script(workshop: Workshop, argv: str, place:
     assert "use `shell:` with `env:`, or pass the value as a further argument" in message
 
 
-@pytest.mark.parametrize(("argv", "place"), [("env, '{{ input.x }}'", 1), ("env, A=1, '{{ input.x }}', sh", 2)])
+@pytest.mark.parametrize(
+    ("argv", "place"),
+    [
+        ("env, '{{ input.x }}'", 1),
+        ("env, A=1, '{{ input.x }}', sh", 2),
+        ("timeout, 5, '{{ input.x }}'", 2),
+        ("timeout, '{{ input.x }}', make", 1),
+        ("nice, -n, 5, '{{ input.x }}'", 3),
+        ("sudo, -u, me, A=1, '{{ input.x }}'", 4),
+        ("xargs, '{{ input.x }}'", 1),
+        ("sh, '{{ input.x }}'", 1),
+        ("sh, 'scripts/{{ input.x }}'", 1),
+        ("python3, -u, '{{ input.x }}'", 2),
+    ],
+)
 def test_no_value_becomes_the_program_behind_another(workshop: Workshop, argv: str, place: int) -> None:
     ((where, message),) = faults(workshop, argv)
     assert where == f"workflows.flow.steps.it.run.argv.{place}"
@@ -83,6 +106,12 @@ def test_no_value_becomes_the_program_behind_another(workshop: Workshop, argv: s
         "env, perl, -Ilib, tool.pl, -e, '{{ input.x }}'",
         "env, node, '--max-old-space-size={{ input.x }}', app.js",
         "grep, -e, '{{ input.x }}'",
+        "timeout, '{{ input.x }}s', make, '{{ input.x }}'",
+        "sudo, -u, me, make, '{{ input.x }}'",
+        "sed, -f, script, '{{ input.x }}'",
+        "awk, -v, 'a={{ input.x }}', 'script', '{{ input.x }}'",
+        "find, '{{ input.x }}', -name, a",
+        "ssh, '{{ input.x }}.example.org', uptime",
     ],
 )
 def test_values_that_are_arguments_of_a_script_are_fine(workshop: Workshop, argv: str) -> None:
