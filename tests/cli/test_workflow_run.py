@@ -51,6 +51,14 @@ def test_a_workflow_that_fails_ends_with_one_and_says_why() -> None:
     assert "step 'second' failed" in done.stderr
 
 
+def test_what_a_function_raises_is_shown_to_whoever_runs_it() -> None:
+    Path("functions.py").write_text("def break_it():\n    raise ValueError('a secret')\n")
+    Path("raising.yaml").write_text("raincheck: 1\nworkflows: {it: {steps: [{id: a, python: 'functions:break_it'}]}}\n")
+    done = run("workflow", "run", "raising.yaml", "it")
+    assert done.returncode == 1
+    assert "ValueError: a secret" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

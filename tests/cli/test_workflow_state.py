@@ -123,7 +123,7 @@ def test_what_the_workflow_does_not_allow_is_refused_with_the_reason() -> None:
         (["submit"], "its guard failed"),
         (["submit", "pages:=0"], "its guard says no: data.pages > 0"),
         (["reject"], "it requires a reason"),
-        (["publish"], "does not lead out of this state; what does: 'submit', 'reject'"),
+        (["publish"], "leads out of this state: what does is 'submit', 'reject'"),
     ):
         done = run("workflow", "take", task.id, *words)
         assert done.exit_code == 1

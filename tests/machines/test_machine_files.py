@@ -175,13 +175,36 @@ def test_every_fault_of_a_state_machine_is_named_with_its_line(tmp_path: Path) -
         12: "'1 +'",
         14: "only one state can be",
         16: "the state has none",
-        17: "no process ever gets there",
         18: "'success', 'failure' or 'cancel'",
     }
     lines = {int(one.split(":")[0]) for one in found}
-    assert lines >= set(expected), found
+    assert lines == set(expected), found
     for line, part in expected.items():
         assert any(one.startswith(f"{line}:") and part in one for one in found), (line, found)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["go: {to: b, requires_reason: maybe}", "go: b", "go: {to: b}}, timeout: 5m, x: {", "go: {to: b, set: [x]}"],
+)
+def test_what_follows_from_a_fault_is_none(tmp_path: Path, wrong: str) -> None:
+    text = f"""\
+        raincheck: 1
+        workflows:
+          wrong: {{states: {{a: {{transitions: {{{wrong}}}}}, b: {{kind: success}}}}}}
+    """
+    found = faults(tmp_path, text)
+    assert all("states.a." in one for one in found), found
+
+
+def test_a_state_that_no_process_gets_to_is_a_fault(tmp_path: Path) -> None:
+    text = """\
+        raincheck: 1
+        workflows:
+          wrong: {states: {a: {transitions: {go: {to: b}}}, b: {kind: success}, alone: {kind: failure}}}
+    """
+    (found,) = faults(tmp_path, text)
+    assert "states.alone: no process ever gets there" in found
 
 
 def test_unknown_keys_of_a_state_are_faults(tmp_path: Path) -> None:

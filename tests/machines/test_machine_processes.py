@@ -76,7 +76,7 @@ async def test_every_transition_is_in_the_history_with_who_when_and_why(bench: B
 @pytest.mark.parametrize(
     ("action", "why"),
     [
-        ("approve", "it does not lead out of this state; what does: 'submit', 'withdraw'"),
+        ("approve", "nothing of that name leads out of this state: what does is 'submit', 'withdraw'"),
         ("submit", "its guard failed: KeyError: 'text'"),
     ],
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from machine_kit import add, end_of
+from machine_kit import add, end_of, reach_state
 from workbench import QUICK, Bench, Interposed, outcome_of
 
 from raincheck.clock import SystemClock
@@ -107,3 +107,24 @@ async def test_an_action_that_waits_itself_lets_the_process_park(bench: Bench) -
         await engine.answer(task.id, {view.inputs[0].key: {"action": "accept", "content": {}}})
         async with asyncio.timeout(10):
             assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
+
+
+async def test_how_far_a_process_was_in_one_state_says_nothing_of_the_next(bench: Bench) -> None:
+    async def count(_: Situation, task: Any) -> Next:
+        await task.progress(49, 50)
+        return Next("enough")
+
+    machine = Machine(
+        "counting",
+        [
+            State("counting", [Transition("enough", "resting")], action=count),
+            State("resting", [Transition("go", "end")]),
+            State("end", kind="success"),
+        ],
+    )
+    add(bench, machine)
+    async with bench.working() as engine:
+        task = await engine.submit("counting")
+        resting = await reach_state(bench, task.id, "resting")
+        assert resting.progress is None
+        assert (await bench.reach(task.id, Phase.PARKED)).progress is None

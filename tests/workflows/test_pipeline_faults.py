@@ -63,7 +63,9 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         "workflows.flow.steps.one.run": "12: there is no command 'no-such-command-at-all': install it, or see PATH",
         "workflows.flow.steps.two.sett": "14: it is not known here: did you mean set?",
         "workflows.flow.steps.one.id": "15: another step is called 'one' too: give one of them another id",
-        "workflows.flow.steps.one.set": "16: step 'three' need not have ended by then: add it to `needs`",
+        "workflows.flow.steps.one.set": (
+            "16: step 'three' begins when this one has ended: move it up, and name what it needs"
+        ),
         "workflows.flow.steps.three.timeout": (
             "19: a duration is written like 30s, 5m, 2h or 1d, or as a number of seconds, not 'soon'"
         ),
@@ -108,10 +110,15 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         ("run: null", "it", "run says nothing"),
         ("run: echo hi", "it.run", "a command is a list of words, such as [git, status]"),
         ("run: []", "it.run", "it is empty"),
+        ("set: 1, retry: 3", "it.retry", "it must be a mapping, not 3: write {attempts: 3}"),
+        ("ask: Go on?", "it.ask", "write {message: …}"),
+        ("ask: {message: a, schema: {type: object, properties: {}}}", "it.ask.schema", "name the fields alone"),
+        ("set: 1, if: input.x = 1", "it.if", "did you mean ==?"),
+        ("python: os.getcwd", "it.python", "write module:function, such as os:getcwd"),
         ("run: {}", "it.run", "either argv or shell"),
         ("run: {argv: [echo], shell: ls}", "it.run", "either argv or shell"),
         ("run: ['{{ input.x }}']", "it.run", "callers must not choose the program"),
-        ("run: [./gone]", "it.run", "there is no command './gone'"),
+        ("run: [./gone]", "it.run", "there is no file './gone' in "),
         ("run: {shell: 'echo {{ input.x }}'}", "it.run.shell", "pass them by `env`"),
         ("run: {argv: [ls], cwd: ..}", "it.run.cwd", "add it to `allow.folders`"),
         ("run: [echo, '{{ nobody }}']", "it.run.1", "there is no name 'nobody'"),

@@ -70,6 +70,15 @@ def test_what_failed_is_not_taken(pipeline: Pipeline) -> None:
     assert find_restorable(pipeline, "last", {"load": ERROR, "beside": ok(1)}) == {"beside": 1}
 
 
+def test_what_was_undone_is_not_taken(pipeline: Pipeline) -> None:
+    text = FLOW.replace("{id: load, set: 1}", "{id: load, set: 1, on_error: {compensate: undo}}")
+    pipeline.surroundings.file.write_text(text + "      - {id: undo, set: 1}\n")
+    undoing = load_workflows(pipeline.surroundings.file).pipelines["it"]
+    done = {"load": ok(1), "beside": ok(2), "join": ERROR}
+    assert find_restorable(undoing, "join", done) == {"load": 1, "beside": 2}
+    assert find_restorable(undoing, "join", {**done, "undo": ok(1)}) == {"beside": 2}
+
+
 def test_items_and_rounds_that_may_not_have_been_the_last_are_not_taken(pipeline: Pipeline) -> None:
     begun = {"load": ok(1), "each[0]": ok("a")}
     assert find_restorable(pipeline, "join", begun) == {"load": 1}

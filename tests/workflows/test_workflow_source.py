@@ -114,7 +114,7 @@ def test_a_file_that_is_too_large_or_not_there_is_a_fault(tmp_path: Path) -> Non
 
 @given(content=st.binary(max_size=60) | st.text(alphabet="{}[]:-&*!|>'\"#%@ \n\ta1,?", max_size=60).map(str.encode))
 def test_any_bytes_are_data_or_a_fault(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file = tmp_path_factory.mktemp("any") / "any.yaml"
     file.write_bytes(content)
     with contextlib.suppress(WorkflowFaults):
         read_source(file)

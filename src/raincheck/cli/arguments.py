@@ -59,7 +59,7 @@ def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Schema, ver
     """
     properties = as_object(schema.get("properties"))
     takes_others = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
-    may_be_others = not properties or takes_others
+    may_be_others = takes_others or (not properties and "additionalProperties" not in schema)
     wrong = [] if may_be_others else [_unknown(tool, name, properties) for name in arguments if name not in properties]
     missing = [str(name) for name in cast("list[object]", schema.get("required") or []) if name not in arguments]
     wrong += [f"{name!r} is missing: {explain(name, schema)}" for name in missing]
@@ -102,7 +102,8 @@ def _said(path: list[str], message: str, schema: Schema) -> str:
 
 def _unknown(tool: str, name: str, properties: Schema) -> str:
     near = difflib.get_close_matches(name, properties, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, properties))}"
+    has = ", ".join(map(repr, properties)) or "none"
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {has}"
     return f"{name!r} is no argument of {tool}, {hint}"
 
 

@@ -1,5 +1,8 @@
 """Running a workflow in this process: begin it as a task, and stay with it as with any call."""
 
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +42,24 @@ class Asked:
     """The task whose results to take; None for that of the latest run."""
 
 
+class _Telling(logging.Handler):
+    """Tells what functions of steps raise: whoever runs it here is its operator, and there is no other log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(self.format(record))
+
+    @classmethod
+    @contextmanager
+    def meanwhile(cls, *, is_verbose: bool) -> Generator[None]:
+        logger, handler = logging.getLogger("raincheck.workflows.steps_python"), cls()
+        if not is_verbose:
+            logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+
+
 async def run_workflow(tasks: WorkflowTasks, asked: Asked, wishes: Wishes) -> Ending:
     """Run a workflow, and wait for the result.
 
@@ -62,7 +83,7 @@ async def run_workflow(tasks: WorkflowTasks, asked: Asked, wishes: Wishes) -> En
     arguments = {**earlier.arguments, **anew}
     check_arguments(asked.name, arguments, definition.input_schema, verb="run")
     _warn_of_mixing(earlier, anew)
-    with scene.set():
+    with scene.set(), _Telling.meanwhile(is_verbose=wishes.is_verbose):
         async with tasks.running() as engine:
             guard = scene.vigil.until_there
             async with reach(target, book=book, asked=scene.asker, within=wishes.within, guard=guard) as client:

@@ -35,6 +35,8 @@ def transition(task: Task, command: Transition, now: datetime, limits: Limits) -
         due_at=None,
         state=state,
         status_message=clip(command.to if command.reason is None else f"{command.to}: {command.reason}"),
+        # How far it was in the old state says nothing of the new one.
+        progress=None,
         # It gets on: what counts is going wrong at the same place.
         failures=0,
     )

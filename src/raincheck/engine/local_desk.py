@@ -35,7 +35,7 @@ class LocalDesk:
     ) -> None:
         self.hold = hold
         self.checkpoints = checkpoints
-        self._reports = reports
+        self.reports = reports
         self.patience = patience
         self._offspring = offspring
         self.relaying = Relaying(hold)
@@ -51,7 +51,7 @@ class LocalDesk:
         await self.hold.check_going_on()
         # What an earlier attempt has said already is not said again.
         if not self.checkpoints.is_replaying:
-            self._reports.take(done, total, message)
+            self.reports.take(done, total, message)
         # A body that does nothing but report still lets others run.
         await asyncio.sleep(0)
 
@@ -83,11 +83,11 @@ class LocalDesk:
         if self.checkpoints.find_question(key, kind, request) is None:
             asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.hold.fence)
             # With what it is at: whoever is asked looks at the task now.
-            at = self._reports.hand_over()
+            at = self.reports.hand_over()
             try:
                 await self._note(Note(self.hold.fence, *at, asked=(asked,)))
             except BaseException:
-                self._reports.take_back(*at)
+                self.reports.take_back(*at)
                 raise
         answer = await self.patience.wait_for(lambda: self.hold.journal.answer_to(key))
         return None if answer is None else read_answer(decode(answer))

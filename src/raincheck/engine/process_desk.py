@@ -11,6 +11,7 @@ from raincheck.engine.local_desk import LocalDesk
 from raincheck.engine.patience import Patience
 from raincheck.engine.processes import command_of, situation_of
 from raincheck.engine.relaying import Relaying
+from raincheck.engine.reports import Reports
 from raincheck.engine.workflow import Fired, Situation
 from raincheck.errors import ConfigurationError, InvalidValue, WrongState
 
@@ -18,8 +19,11 @@ from raincheck.errors import ConfigurationError, InvalidValue, WrongState
 class ProcessDesk:
     """Serves one attempt of a process."""
 
-    def __init__(self, hold: Hold, checkpoints: Checkpoints, patience: Patience, relaying: Relaying) -> None:
+    def __init__(
+        self, hold: Hold, checkpoints: Checkpoints, patience: Patience, relaying: Relaying, reports: Reports
+    ) -> None:
         self._hold = hold
+        self._reports = reports
         self._relaying = relaying
         self._checkpoints = checkpoints
         self._patience = patience
@@ -46,6 +50,8 @@ class ProcessDesk:
 
     async def take(self, fired: Fired, situation: Situation, actor: str) -> bool:
         """Take a transition; false if somebody else took one first."""
+        # What was not written yet of how far it was in this state is of no use in the next.
+        self._reports.hand_over()
         try:
             await self._patience.during(self._hold.note(command_of(fired, situation, actor, self._hold.fence)))
         except WrongState:
@@ -72,7 +78,7 @@ class ProcessDesk:
 def process_desk(task: TaskContext) -> ProcessDesk:
     """The desk of a process, for its body."""
     desk = local_desk(task)
-    return ProcessDesk(desk.hold, desk.checkpoints, desk.patience, desk.relaying)
+    return ProcessDesk(desk.hold, desk.checkpoints, desk.patience, desk.relaying, desk.reports)
 
 
 def local_desk(task: TaskContext) -> LocalDesk:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from raincheck.engine.workflow import Situation
 from raincheck.workflows.machine import Machine, Next, Outcome, State, Timeout, Transition
 from raincheck.workflows.machine_run import machine_tool as machine_tool  # So that `Machine.tool` need not load it.
 
@@ -14,6 +15,7 @@ __all__ = [
     "Machine",
     "Next",
     "Outcome",
+    "Situation",
     "State",
     "Timeout",
     "Transition",

@@ -26,6 +26,8 @@ TAKES_NO_TIMEOUT: Mapping[str, str] = {
 
 Scalar: TypeAlias = str | int | float | bool
 
+FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+
 
 def refused(message: str) -> PydanticCustomError:
     """What a model says that finds its fields at odds with each other."""
@@ -131,7 +133,7 @@ class ActionModel(Model):
 
     run: Annotated[RunModel, BeforeValidator(_long_form, json_schema_input_type=list[Scalar] | RunModel)] | None = None
     http: HttpModel | None = None
-    python: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    python: Annotated[str, Field(pattern=FUNCTION)] | None = None
     call: CallModel | None = None
     ask: AskModel | None = None
     sample: SampleModel | None = None

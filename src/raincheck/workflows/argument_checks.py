@@ -53,6 +53,9 @@ def check_for_function(function: Callable[..., Any], given: Mapping[str, Any]) -
 
 def check_question(fields: Mapping[str, Any]) -> Iterator[tuple[Route, str]]:
     """What is wrong with the fields of a form, which are single values, or some out of a list."""
+    if fields.get("type") == "object" and isinstance(fields.get("properties"), Mapping):
+        yield (), "name the fields alone, without `type` and `properties`: {ok: {type: boolean}}"
+        return
     wrong = list(check_properties(fields))
     yield from wrong
     for name in fields.keys() - {route[0] for route, _ in wrong}:

@@ -15,6 +15,7 @@ Value: TypeAlias = Any
 
 NAME = r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+HOST = r"^[^/\s]+$"
 
 RESTORED = "restored"
 """The argument with the results of steps that are not to be run again. Only our own command line may give it."""
@@ -65,7 +66,7 @@ class Model(BaseModel):
 class AllowModel(Model):
     """What steps may reach beyond the folder of their file."""
 
-    hosts: list[Annotated[str, Field(pattern=r"^[^/\s]+$")]] = []
+    hosts: list[Annotated[str, Field(pattern=HOST)]] = []
     """For http steps: `host` or `host:port`."""
     folders: list[str] = []
     """For `cwd` of commands, relative to the file's folder."""

@@ -73,7 +73,8 @@ class Expression:
             parser = Parser(SANDBOX, text, state="variable")
             node = parser.parse_expression()
             if not parser.stream.eos:
-                raise InvalidExpression(f"{text!r} goes on after its end: {parser.stream.current}")
+                hint = ": did you mean ==?" if parser.stream.current.type == "assign" else ""
+                raise InvalidExpression(f"{text!r} goes on after its end: {parser.stream.current}{hint}")
         except TemplateError as error:
             raise InvalidExpression(f"{text!r} is no expression: {error.message}") from error
         except TOO_DEEP as error:
@@ -110,9 +111,10 @@ class Expression:
         for root, words in ABSENT.items():
             there = scope.get(root)
             for chain in sorted(self.paths):
-                is_absent = chain[0] == root and len(chain) > 1 and isinstance(there, Mapping) and chain[1] not in there
-                if is_absent and told.startswith(f"there is no {chain[1]!r}"):
-                    return words.format(chain[1])
+                first, *rest = chain
+                is_absent = first == root and bool(rest) and isinstance(there, Mapping) and rest[0] not in there
+                if is_absent and told.startswith(f"there is no {rest[0]!r}"):
+                    return words.format(rest[0])
         return None
 
 

@@ -22,6 +22,8 @@ class Names:
     env: frozenset[str]
     step: str | None = None
     """The one that uses them."""
+    after: frozenset[str] = frozenset()
+    """Those that begin when it has ended."""
     roots: frozenset[str] = frozenset({"input", "steps", "env"})
 
     def adding(self, *names: str) -> "Names":
@@ -30,9 +32,9 @@ class Names:
     def without(self, *names: str) -> "Names":
         return replace(self, roots=self.roots - set(names))
 
-    def at(self, before: frozenset[str], step: str | None = None) -> "Names":
-        """Those at a place that these steps come before, which is of this step."""
-        return replace(self, before=before, step=step)
+    def at(self, before: frozenset[str], step: str | None = None, after: frozenset[str] = frozenset()) -> "Names":
+        """Those at a place that some steps come before, and others after; it is of this step."""
+        return replace(self, before=before, step=step, after=after)
 
     def findings(self, paths: frozenset[Chain]) -> Iterator[str]:
         """What is wrong with what an expression takes."""
@@ -65,6 +67,8 @@ class Names:
             yield f"there is no step {chain[1]!r}: there is {', '.join(sorted(self.steps))}"
         elif chain[1] == self.step:
             yield f"step {chain[1]!r} has not ended by then: others may use what comes of it, and `until` has `result`"
+        elif chain[1] in self.after:
+            yield f"step {chain[1]!r} begins when this one has ended: move it up, and name what it needs"
         elif chain[1] not in self.before:
             yield f"step {chain[1]!r} need not have ended by then: add it to `needs`"
         elif len(chain) > 2 and chain[2] not in SEEN:

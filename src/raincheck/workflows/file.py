@@ -121,6 +121,8 @@ class _Draft:
 
     source: Source
     model: FileModel | None = None
+    left_out: dict[str, list[Route]] = field(default_factory=dict[str, list[Route]])
+    """What of each workflow is not in its model, since it was wrong."""
     named: tuple[str, ...] = ()
     models: dict[str, WorkflowModel] = field(default_factory=dict[str, WorkflowModel])
     faults: list[Fault] = field(default_factory=list[Fault])
@@ -183,6 +185,7 @@ def _validated(
     except ValidationError as error:
         wrong = dict(faults_of(error, draft.source, at, model))
         draft.faults += wrong.values()
+        draft.left_out[str(at[-1]) if at else ""] = list(wrong)
     try:
         return model.model_validate(mend(data, wrong))
     except ValidationError:
@@ -193,7 +196,7 @@ def _definition(draft: _Draft, name: str, model: WorkflowModel, known: Mapping[s
     assert draft.model is not None  # noqa: S101 - without it no workflow is looked at
     surroundings = Surroundings.of(draft.source.file, draft.model, known)
     if isinstance(model, MachineModel):
-        return machine_of(model, name, draft.source, surroundings)
+        return machine_of(model, name, draft.source, surroundings, draft.left_out.get(name, ()))
     assert isinstance(model, PipelineModel)  # noqa: S101 - the other kind
     return pipeline_of(model, name, draft.source, surroundings)
 

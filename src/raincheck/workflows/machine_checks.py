@@ -2,15 +2,18 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raincheck.workflows.machine import State
 
 
-def faults_of(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
-    """Where something is wrong, and what."""
+def faults_of(states: "Sequence[State]", *, is_whole: bool = True) -> Iterator[tuple[str, str]]:
+    """Where something is wrong, and what. If they are not all that there is, nobody can tell where processes get."""
+    if isinstance(states, Mapping) or not all(hasattr(one, "transitions") for one in states):
+        yield "states", "it is a list of State"
+        return
     if not states:
         yield "states", "there is none: name at least a first and a last one"
         return
@@ -20,11 +23,12 @@ def faults_of(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
             yield f"states.{name}", f"{count} states have this name: give each its own"
     if states[0].kind is not None:
         yield f"states.{states[0].name}", "processes begin here, and it is an end"
-    if all(state.kind is None for state in states):
+    if is_whole and all(state.kind is None for state in states):
         yield "states", "none is an end: give at least one a kind (success, failure or cancel)"
     for state in states:
         yield from _faults_of_state(state, set(names))
-    yield from _unreachable(states)
+    if is_whole:
+        yield from _unreachable(states)
 
 
 def _faults_of_state(state: "State", names: set[str]) -> Iterator[tuple[str, str]]:
@@ -33,6 +37,9 @@ def _faults_of_state(state: "State", names: set[str]) -> Iterator[tuple[str, str
         yield where, f"kind is success, failure or cancel, not {state.kind!r}"
     if state.kind is not None and (state.transitions or state.action or state.timeout):
         yield where, "it is an end: nothing is done there, and nothing leads out of it"
+    if state.action is not None and not callable(state.action):
+        yield where, f"its action is a function, not {state.action!r}"
+        return
     if state.action is not None and takes_task(state.action) and not inspect.iscoroutinefunction(state.action):
         yield where, "an action that takes the task is a coroutine: write `async def`"
     if state.action is not None and not takes_situation(state.action):
@@ -44,16 +51,18 @@ def _faults_of_state(state: "State", names: set[str]) -> Iterator[tuple[str, str
         if actions[one.action] > 1:
             yield f"{where}.transitions.{one.action}", "several ways out have this name: give each its own"
         if one.to not in names:
-            yield f"{where}.transitions.{one.action}", f"leads to {one.to!r}, which is no state"
+            what = f"leads to {one.to!r}, which is no state: there is {_list(names)}"
+            yield f"{where}.transitions.{one.action}", what
         if one.on is not None and state.action is None:
             yield f"{where}.transitions.{one.action}", "is picked by the outcome of an action, and the state has none"
+    leads_nowhere = f"which does not lead out of this state: what does is {_list(actions)}"
     if state.timeout is not None:
         if state.timeout.action not in actions:
-            yield f"{where}.timeout", f"takes {state.timeout.action!r}, which does not lead out of this state"
+            yield f"{where}.timeout", f"takes {state.timeout.action!r}, {leads_nowhere}"
         if not state.timeout.after > 0:
             yield f"{where}.timeout", f"is after a number of seconds above 0, not {state.timeout.after!r}"
     if state.on_error is not None and state.on_error not in actions:
-        yield f"{where}.on_error", f"takes {state.on_error!r}, which does not lead out of this state"
+        yield f"{where}.on_error", f"takes {state.on_error!r}, {leads_nowhere}"
 
 
 def _unreachable(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
@@ -68,6 +77,10 @@ def _unreachable(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
     for state in states:
         if state.name not in reached:
             yield f"states.{state.name}", "no process ever gets there: lead a transition to it, or leave it out"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
 
 
 def takes_situation(action: Callable[..., object]) -> bool:

@@ -1,6 +1,6 @@
 """State machines from files."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, cast
@@ -36,14 +36,16 @@ OUTCOME = ("result", "error", "failed")
 """What expressions see of a state's action when it is done."""
 
 
-def machine_of(model: MachineModel, name: str, source: Source, surroundings: Surroundings) -> Machine:
-    """The state machine of that name in a file.
+def machine_of(
+    model: MachineModel, name: str, source: Source, surroundings: Surroundings, left_out: Sequence[Route] = ()
+) -> Machine:
+    """The state machine of that name in a file. What follows from something that was left out is no fault.
 
     Raises:
         WorkflowFaults: it can't work. Every fault is named.
     """
-    faults = find_faults(model, name, source, surroundings)
-    if faults:
+    faults = find_faults(model, name, source, surroundings, left_out)
+    if faults or left_out:
         raise WorkflowFaults(faults)
     schema = cast("Mapping[str, Json]", object_schema(model.input))
     arguments = Arguments(name, schema)
@@ -65,26 +67,32 @@ def machine_of(model: MachineModel, name: str, source: Source, surroundings: Sur
     )
 
 
-def find_faults(model: MachineModel, name: str, source: Source, surroundings: Surroundings) -> list[Fault]:
+def find_faults(
+    model: MachineModel, name: str, source: Source, surroundings: Surroundings, left_out: Sequence[Route]
+) -> list[Fault]:
     """Every fault of a state machine."""
     names = Names(
         frozenset(model.input), frozenset(), frozenset(), surroundings.env, roots=frozenset({"input", "data", "state"})
     )
     findings = chain(
         check_inputs(model, names.without("data", "state")),
-        _structure(model),
+        _structure(model, {str(route[1]) for route in left_out if route[0] == "states" and len(route) > 1}),
         *(_state_faults(("states", one), state, names, surroundings) for one, state in model.states.items()),
         _texts(("output",), model.output, names),
     )
     return [source.fault(("workflows", name, *route), message) for route, message in findings]
 
 
-def _structure(model: MachineModel) -> Iterator[tuple[Route, str]]:
+def _structure(model: MachineModel, unsure: Collection[str]) -> Iterator[tuple[Route, str]]:
+    """How states hang together, as far as it is known of each."""
     firsts = [name for name, state in model.states.items() if state.initial]
     if len(firsts) > 1:
         yield ("states", firsts[1], "initial"), f"{firsts[0]!r} is where processes begin: only one state can be"
     states = [_bare(name, state) for name, state in _ordered(model)]
-    yield from ((tuple(where.split(".")), message) for where, message in faults_of(states))
+    for where, message in faults_of(states, is_whole=not unsure and len(firsts) < 2):
+        route = tuple(where.split("."))
+        if route[1:2] == () or route[1] not in unsure:
+            yield route, message
 
 
 def _state_faults(
@@ -98,7 +106,7 @@ def _state_faults(
             yield (*at, "action", *route), message
     for action, one in state.transitions.items():
         way: Route = (*at, "transitions", action)
-        done = names if state.action is None else names.adding(*OUTCOME)
+        done = names.adding(*OUTCOME)
         for key, said, those in (("guard", one.guard, names), ("on", one.on, done)):
             if said is not None:
                 yield from (((*way, key), message) for message in check_expression(said, those))

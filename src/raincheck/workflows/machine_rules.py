@@ -41,7 +41,7 @@ class Rules:
         here = situation.state
         ways = [one for one in self.state(situation).transitions if one.to in ends]
         if not ways:
-            raise NotCancellable("no-cancel-transition", f"nothing leads from state {here!r} to one")
+            raise NotCancellable("no-cancel-transition", f"nothing leads from state {here!r} to a state of kind cancel")
         refusals: list[str] = []
         for one in ways:
             try:
@@ -116,7 +116,7 @@ class Rules:
         found = state.transition(action)
         if found is None:
             ways = ", ".join(repr(one.action) for one in state.transitions) or "nothing"
-            raise Closed(f"it does not lead out of this state; what does: {ways}")
+            raise Closed(f"nothing of that name leads out of this state: what does is {ways}")
         return found
 
     def _why_closed(self, transition: Transition, situation: Situation) -> str | None:

@@ -8,6 +8,8 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from raincheck.workflows.action_model import FUNCTION
+from raincheck.workflows.common_model import ENV_NAME, HOST, NAME, FileModel
 from raincheck.workflows.faults import Fault
 from raincheck.workflows.source import Source
 from raincheck.workflows.yaml_values import Route
@@ -27,6 +29,23 @@ _WANTED = {
 _MISSING = {
     "raincheck": "it is missing: begin the file with `raincheck: 1`",
     "steps": "it is missing: a workflow has steps, as a pipeline, or states, as a state machine",
+}
+
+_PATTERNS = {
+    NAME: "use up to 64 letters, digits, _ and -, a letter first",
+    ENV_NAME: "use letters, digits and _",
+    FUNCTION: "write module:function, such as os:getcwd",
+    HOST: "write the host alone, as in example.org or example.org:8080",
+}
+
+_FORMS = {
+    "retry": "{attempts: 3}",
+    "ask": "{message: …}",
+    "http": "{url: …}",
+    "sample": "{prompt: …}",
+    "call": "{server: …, tool: …}",
+    "timeout": "{after: 5m, take: TRANSITION}",
+    "action": "{run: [git, status]}",
 }
 
 _BOUNDS = {"less_than_equal": ("at most", "le"), "greater_than_equal": ("at least", "ge")}
@@ -65,7 +84,7 @@ def _at(value: Any, route: Sequence[str | int]) -> Any:  # noqa: ANN401 - whatev
 def _message(details: list[ErrorDetails], model: type[BaseModel]) -> str:
     wanted = list(dict.fromkeys(_WANTED[one["type"]] for one in details if one["type"] in _WANTED))
     if wanted and len(details) == sum(one["type"] in _WANTED for one in details):
-        return f"it must be {' or '.join(wanted)}, not {_shown(details[0]['input'])}"
+        return f"it must be {' or '.join(wanted)}, not {_shown(details[0]['input'])}{_form(details[0])}"
     return _single(next(one for one in details if one["type"] not in _WANTED), model)
 
 
@@ -82,7 +101,8 @@ def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
             words, key = _BOUNDS[bound]
             return f"it must be {words} {context[key]:,.10g}, not {_shown(detail['input'])}"
         case "string_pattern_mismatch":
-            return f"{_shown(detail['input'])} is not written right: it must match {context['pattern']}"
+            how = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
+            return f"{_shown(detail['input'])} is not written right: {how}"
         case "too_short":
             return "it is empty: say at least one"
         case "too_long":
@@ -91,8 +111,19 @@ def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
             return _lowered(detail["msg"])
 
 
+def _form(detail: ErrorDetails) -> str:
+    """How to write what is to be a mapping."""
+    if detail["type"] not in ("model_type", "dict_type"):
+        return ""
+    place = [str(part) for part in detail["loc"]]
+    form = "{to: STATE}" if place[-2:-1] == ["transitions"] else _FORMS.get(place[-1])
+    return "" if form is None else f": write {form}"
+
+
 def _suggestion(name: str, model: type[BaseModel]) -> str:
-    near = difflib.get_close_matches(name, sorted(set(_names(model, set()))), n=1, cutoff=0.7)
+    if model is FileModel and name in ("steps", "states"):
+        return f": it belongs to a workflow, as in `workflows: {{NAME: {{{name}: …}}}}`"
+    near = difflib.get_close_matches(name, sorted(set(_names(model, set()))), n=1, cutoff=0.65)
     return f": did you mean {near[0]}?" if near and near[0] != name else ": remove it, or see where it belongs"
 
 

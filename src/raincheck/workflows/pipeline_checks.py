@@ -96,7 +96,9 @@ def _undoing(model: PipelineModel, plan: Plan) -> Iterator[Finding]:
 def _steps(model: PipelineModel, plan: Plan, names: Names, surroundings: Surroundings) -> Iterator[Finding]:
     for place, step in enumerate(model.steps):
         at: Route = ("steps", place)
-        here = names.at(plan.before.get(step.id, frozenset()), step.id)
+        before = plan.before.get(step.id, frozenset())
+        after = frozenset(one for one in plan.order if step.id in plan.before[one] and one not in before)
+        here = names.at(before, step.id, after)
         for route, message in chain(_control(step, here), _values(step, here), check_reach(step, surroundings)):
             yield (*at, *route), message
 

@@ -44,7 +44,9 @@ def find_restorable(pipeline: Pipeline, step: str, checkpoints: Mapping[str, Jso
     found: dict[str, Json] = {}
     for one in pipeline.plan.order:
         comes_later = one == step or step in pipeline.before(one)
-        if comes_later or one not in recorded:
+        # What came of a step that was undone is gone.
+        is_undone = pipeline.plan.undoes.get(one) in recorded
+        if comes_later or is_undone or one not in recorded:
             continue
         model = pipeline.steps[one].model
         is_over = (model.for_each is None and model.until is None) or any(

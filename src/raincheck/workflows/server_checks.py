@@ -5,7 +5,7 @@ from pathlib import Path
 
 from raincheck.workflows.common_model import FileModel, ServerModel
 from raincheck.workflows.expression_checks import Names, check_text
-from raincheck.workflows.step_checks import is_command
+from raincheck.workflows.step_checks import is_command, why_no_command
 from raincheck.workflows.yaml_values import Route
 
 
@@ -25,4 +25,4 @@ def _check(server: ServerModel, names: Names, folder: Path) -> Iterator[tuple[Ro
     if server.url is not None and not server.url.startswith(("http://", "https://")):
         yield ("url",), "a URL begins with https:// or http://"
     if server.command is not None and not is_command(server.command[0], folder):
-        yield ("command",), f"there is no command {server.command[0]!r}: install it, or see PATH"
+        yield ("command",), why_no_command(server.command[0], folder)

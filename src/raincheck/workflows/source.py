@@ -128,6 +128,8 @@ def _told(file: Path, text: str, error: yaml.YAMLError) -> Fault:
         return Fault(str(file), line, "", "it has a character that YAML does not allow: remove it")
     mark = error.problem_mark or error.context_mark
     words = "this is not YAML: " + ", ".join(word for word in (error.context, error.problem) if word)
+    if "mapping values are not allowed" in words:
+        words += ": a text with a colon and a space in it goes in quotes"
     if "single document" in words:
         words = "there is a second document (`---`): one file has one"
     return Fault(str(file), 1 if mark is None else mark.line + 1, "", words)

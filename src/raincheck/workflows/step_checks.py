@@ -61,7 +61,7 @@ def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str
         if names is not None and names - {"env"}:
             yield ("run",), "callers must not choose the program: make the first item constant"
         elif _constant(program) is not None and not is_command(program, surroundings.folder):
-            yield ("run",), f"there is no command {program!r}: install it, or see PATH"
+            yield ("run",), why_no_command(program, surroundings.folder)
         for place, message in find_pasted([text_of(item) for item in run.argv], str(run.stdin)):
             yield ("run", "stdin") if place == INPUT else ("run", "argv", place), message
     if run.cwd is not None and _constant(run.cwd) is not None:
@@ -73,6 +73,15 @@ def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str
 def is_command(program: str, folder: Path) -> bool:
     """Whether there is such a command."""
     return shutil.which(path_of(program, folder)) is not None
+
+
+def why_no_command(program: str, folder: Path) -> str:
+    """What is wrong with a command that is none, and what to do."""
+    if "/" not in program:
+        return f"there is no command {program!r}: install it, or see PATH"
+    if Path(path_of(program, folder)).is_file():
+        return f"{program!r} is not executable: chmod +x"
+    return f"there is no file {program!r} in {folder}"
 
 
 def path_of(program: str, folder: Path) -> str:

@@ -144,7 +144,7 @@ def _parsed(text: str) -> Json:
     try:
         value: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ActionFailed("failed", f"what it wrote is not JSON: {error}") from error
+        raise ActionFailed("failed", f"what it wrote is not JSON: {error}: it begins with {text[:60]!r}") from error
     return value
 
 

@@ -84,7 +84,10 @@ class Reading:
             line, key = key_node.start_mark.line + 1, key_node.value
             if not _is_text(key_node):
                 shown = key if isinstance(key, str) else "here"
-                self._refuse(line, route, f"the key {shown} is not text: put it in quotes")
+                message = f"the key {shown} is not text: put it in quotes"
+                if isinstance(key_node, yaml.MappingNode):
+                    message = "YAML takes {{ for a mapping here: put the whole text in quotes"
+                self._refuse(line, route, message)
             elif key in found:
                 first = self.lines[*route, key]
                 self._refuse(line, (*route, key), f"it is there already, in line {first}: remove one of the two")
