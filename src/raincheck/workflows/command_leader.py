@@ -56,8 +56,12 @@ def _tell_end(process: int, line: int, running: LockType) -> None:
 
 def _signal(process: int, number: int) -> None:
     signal_session(os.getpid(), number)
-    # Where there is no such list. It is still there to be waited for, so nobody else has its id.
-    os.killpg(process, number)
+    try:
+        # Where there is no such list. It is still there to be waited for, so nobody else has its id.
+        os.killpg(process, number)
+    except OSError:
+        # macOS says so of a group in which nothing runs any more.
+        return
 
 
 def signal_session(leader: int, number: int) -> None:
@@ -95,3 +99,5 @@ def _read(line: int, length: int) -> bytes:
 
 if __name__ == "__main__":
     lead(int(sys.argv[1]), sys.argv[2:])
+    # At once: whoever started it waits.
+    os._exit(0)
