@@ -1,6 +1,7 @@
 """State machines from files."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, cast
@@ -76,14 +77,14 @@ def find_faults(
     )
     findings = chain(
         check_inputs(model, names.without("data", "state")),
-        _structure(model, {str(route[1]) for route in left_out if route[0] == "states" and len(route) > 1}),
+        _structure(model, {str(name) for route in left_out if route[:1] == ("states",) for name in route[1:2]}),
         *(_state_faults(("states", one), state, names, surroundings) for one, state in model.states.items()),
         _texts(("output",), model.output, names),
     )
     return [source.fault(("workflows", name, *route), message) for route, message in findings]
 
 
-def _structure(model: MachineModel, unsure: Collection[str]) -> Iterator[tuple[Route, str]]:
+def _structure(model: MachineModel, unsure: AbstractSet[str]) -> Iterator[tuple[Route, str]]:
     """How states hang together, as far as it is known of each."""
     firsts = [name for name, state in model.states.items() if state.initial]
     if len(firsts) > 1:
@@ -91,7 +92,7 @@ def _structure(model: MachineModel, unsure: Collection[str]) -> Iterator[tuple[R
     states = [_bare(name, state) for name, state in _ordered(model)]
     for where, message in faults_of(states, is_whole=not unsure and len(firsts) < 2):
         route = tuple(where.split("."))
-        if route[1:2] == () or route[1] not in unsure:
+        if unsure.isdisjoint(route[1:2]):
             yield route, message
 
 
