@@ -3,10 +3,7 @@
 One caller, one call after the other, over HTTP on this machine. What the client costs is in both.
 """
 
-import asyncio
-import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,6 +15,7 @@ from bench.figure import Bound, Figure
 from bench.grace_server import AS_TASK, PLAIN
 from bench.progress import Progress
 from bench.rounds import in_turns
+from bench.serving import served
 
 CALLS = 20
 """In a round. Few, so that the two take turns faster than a machine changes how busy it is with others."""
@@ -35,26 +33,14 @@ async def measure(folder: Path, *, rounds: int, progress: Progress) -> list[Figu
 
 async def _measure(name: str, store: str, *, rounds: int, progress: Progress) -> Figure:
     progress.stage(f"grace, {name}: {rounds} rounds of {CALLS} calls, as tasks and plainly")
-    async with _server(store) as url, httpx2.AsyncClient() as client:
+    async with served("bench.grace_server", store) as port, httpx2.AsyncClient() as client:
+        url = f"http://127.0.0.1:{port}/mcp"
         as_task, plain = (partial(_milliseconds, client, url, tool) for tool in (AS_TASK, PLAIN))
         for warm_up in (as_task, plain):
             await warm_up(_WARMUP)
         pair = await in_turns(rounds, as_task, plain, progress)
     what = f"a call that is answered inline within its window, on {name}, against one of the SDK alone"
     return Figure(f"grace, {name}", what, "ms", pair.measured, pair.against, _BOUNDS[name])
-
-
-@asynccontextmanager
-async def _server(store: str) -> AsyncGenerator[str]:
-    arguments = ("-m", "bench.grace_server", store)
-    server = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
-    try:
-        assert server.stdout is not None
-        port = int(await server.stdout.readline())
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        server.terminate()
-        await server.wait()
 
 
 async def _milliseconds(client: httpx2.AsyncClient, url: str, tool: str, calls: int = CALLS) -> float:

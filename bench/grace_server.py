@@ -4,13 +4,12 @@ It has one tool twice: as the SDK serves it, and as a task that is answered inli
 """
 
 import asyncio
-import socket
 import sys
 from dataclasses import replace
 
-import uvicorn
 from mcp.server.mcpserver import MCPServer
 
+from bench.serving import serve
 from raincheck import Tasks
 
 PLAIN, AS_TASK = "plain", "as_task"
@@ -32,17 +31,5 @@ def make_server(store: str) -> MCPServer:
     return mcp
 
 
-async def serve(store: str) -> None:
-    app = make_server(store).streamable_http_app()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
-    # TCP by name: asyncio sends small packets at once only on a socket that says so.
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
-        bound.bind(("127.0.0.1", 0))
-        # Whoever connects from now on waits until the server has started.
-        bound.listen()
-        print(bound.getsockname()[1], flush=True)
-        await server.serve(sockets=[bound])
-
-
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1]))
+    asyncio.run(serve(make_server(sys.argv[1]).streamable_http_app()))

@@ -4,14 +4,13 @@
 """
 
 import asyncio
-import socket
 import sys
 from dataclasses import replace
 
-import uvicorn
 from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
 
+from bench.serving import serve
 from raincheck import Owner, TaskContext, Tasks
 from raincheck.server.sdk import AnyContext
 
@@ -49,15 +48,8 @@ async def _twice(number: int) -> int:
     return 2 * number
 
 
-async def serve() -> None:
-    app = make_tasks(works=False).server.streamable_http_app()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
-        bound.bind(("127.0.0.1", 0))
-        # Whoever connects from now on waits until the server has started.
-        bound.listen()
-        print(bound.getsockname()[1], flush=True)
-        await server.serve(sockets=[bound])
+async def _serve() -> None:
+    await serve(make_tasks(works=False).server.streamable_http_app())
 
 
 async def work() -> None:
@@ -66,4 +58,4 @@ async def work() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"serve": serve, "work": work}[sys.argv[1]]())
+    asyncio.run({"serve": _serve, "work": work}[sys.argv[1]]())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.figure import Bound, Figure
 from bench.progress import Progress
+from bench.serving import served
 from bench.wire.client import Operation, Order
 
 WARM_UP = 300
@@ -85,17 +86,11 @@ def _figure(asked: Asked, rates: Sequence[float], against: Sequence[float], call
 
 @asynccontextmanager
 async def _line(words: Sequence[str]) -> AsyncGenerator[Line]:
-    server = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.wire.server", *words, stdout=PIPE)
-    try:
-        assert server.stdout is not None
-        port = (await server.stdout.readline()).decode().strip()
-        command = (sys.executable, "-m", "bench.wire.client", port)
+    async with served("bench.wire.server", *words) as port:
+        command = (sys.executable, "-m", "bench.wire.client", str(port))
         client = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
         try:
             yield Line(client)
         finally:
             client.kill()
             await client.wait()
-    finally:
-        server.terminate()
-        await server.wait()

@@ -5,14 +5,13 @@ They have the same tool. The floor does no more than HTTP: nobody who speaks it 
 
 import asyncio
 import json
-import socket
 import sys
 from dataclasses import replace
 
-import uvicorn
 from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from bench.serving import serve
 from bench.wire.requests import TOOL
 from raincheck import Tasks
 
@@ -21,7 +20,10 @@ _ANSWER = json.dumps({"jsonrpc": "2.0", "id": 0, "result": {"content": []}}).enc
 
 async def floor(scope: Scope, receive: Receive, send: Send) -> None:
     """Reads a request, and answers always the same."""
-    if scope["type"] != "http":
+    if scope["type"] == "lifespan":
+        # Once for the beginning, and once for the end.
+        for _ in range(2):
+            await send({"type": f"{(await receive())['type']}.complete"})
         return
     while (await receive()).get("more_body"):
         pass
@@ -54,18 +56,6 @@ def raincheck(store: str) -> ASGIApp:
 def _server() -> MCPServer:
     # Quiet: what it costs to write a line of a log is the business of whoever wants to have it.
     return MCPServer("bench", log_level="WARNING")
-
-
-async def serve(app: ASGIApp) -> None:
-    lifespan = "off" if app is floor else "on"
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan=lifespan))
-    # TCP by name: asyncio sends small packets at once only on a socket that says so.
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
-        bound.bind(("127.0.0.1", 0))
-        # Whoever connects from now on waits until the server has started.
-        bound.listen()
-        print(bound.getsockname()[1], flush=True)
-        await server.serve(sockets=[bound])
 
 
 def main(which: str, *rest: str) -> None:

@@ -4,14 +4,9 @@ import asyncio
 from datetime import datetime
 from typing import Any
 
-from raincheck.engine.checkpoints import Checkpoints
 from raincheck.engine.context import TaskContext
-from raincheck.engine.hold import Hold
 from raincheck.engine.local_desk import LocalDesk
-from raincheck.engine.patience import Patience
 from raincheck.engine.processes import command_of, situation_of
-from raincheck.engine.relaying import Relaying
-from raincheck.engine.reports import Reports
 from raincheck.engine.workflow import Fired, Situation
 from raincheck.errors import ConfigurationError, InvalidValue, WrongState
 
@@ -19,14 +14,10 @@ from raincheck.errors import ConfigurationError, InvalidValue, WrongState
 class ProcessDesk:
     """Serves one attempt of a process."""
 
-    def __init__(
-        self, hold: Hold, checkpoints: Checkpoints, patience: Patience, relaying: Relaying, reports: Reports
-    ) -> None:
-        self._hold = hold
-        self._reports = reports
-        self._relaying = relaying
-        self._checkpoints = checkpoints
-        self._patience = patience
+    def __init__(self, desk: LocalDesk) -> None:
+        self._desk = desk
+        self._hold = desk.hold
+        self._patience = desk.patience
 
     async def look(self) -> Situation:
         """Where the process is now. What is recorded from here on belongs to this stay in its state."""
@@ -35,12 +26,12 @@ class ProcessDesk:
         state = self._hold.journal.task.state
         if state is None:
             raise InvalidValue(f"task {self._hold.task.id!r} is no process: its workflow began after it")
-        self._checkpoints.enter(f"{state.number} {state.name}: ")
+        self._desk.checkpoints.enter(f"{state.number} {state.name}: ")
         self._hold.stay = state.number
         for question in self._hold.journal.inputs:
             if question.is_open and question.asked_at < state.since:
                 # Asked in a state that the process has left: nobody waits for the answer.
-                await self._patience.during(self._relaying.take_back(question.key))
+                await self._patience.during(self._desk.relaying.take_back(question.key))
         return situation_of(self._hold.journal, state)
 
     @property
@@ -51,7 +42,7 @@ class ProcessDesk:
     async def take(self, fired: Fired, situation: Situation, actor: str) -> bool:
         """Take a transition; false if somebody else took one first."""
         # What was not written yet of how far it was in this state is of no use in the next.
-        self._reports.hand_over()
+        self._desk.reports.hand_over()
         try:
             await self._patience.during(self._hold.note(command_of(fired, situation, actor, self._hold.fence)))
         except WrongState:
@@ -77,8 +68,7 @@ class ProcessDesk:
 
 def process_desk(task: TaskContext) -> ProcessDesk:
     """The desk of a process, for its body."""
-    desk = local_desk(task)
-    return ProcessDesk(desk.hold, desk.checkpoints, desk.patience, desk.relaying, desk.reports)
+    return ProcessDesk(local_desk(task))
 
 
 def local_desk(task: TaskContext) -> LocalDesk:

@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from raincheck.workflows.common_model import Properties, object_schema
-from raincheck.workflows.schema_checks import check_properties
+from raincheck.workflows.expressions import is_open
+from raincheck.workflows.schema_checks import check_properties, misfits
 from raincheck.workflows.step_values import texts_in
 from raincheck.workflows.yaml_values import Route
 
@@ -27,7 +26,7 @@ def check_for_workflow(name: str, takes: Properties, given: Mapping[str, Any]) -
         if argument not in takes:
             known = ", ".join(sorted(takes)) or "nothing"
             yield (argument,), f"workflow {name!r} does not take {argument!r}: it takes {known}"
-        elif not any("{{" in text for _, text in texts_in(value, ())):
+        elif not any(is_open(text) for _, text in texts_in(value, ())):
             yield from (((argument,), message) for message in _misfits(schema["properties"][argument], value))
 
 
@@ -35,9 +34,8 @@ def _misfits(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JS
     # A schema that is none is told of where it stands.
     if any(check_properties({"": schema})):
         return
-    validator: Any = Draft202012Validator(schema, registry=Registry())
     with suppress(Unresolvable, RecursionError):
-        yield from (error.message for error in validator.iter_errors(value))
+        yield from misfits(schema, value)
 
 
 def check_for_function(function: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[Route, str]]:

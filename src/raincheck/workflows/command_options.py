@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from raincheck.workflows.expressions import is_open
+
 Item: TypeAlias = tuple[int, str]
 """An argument, and its place in the command."""
 
@@ -30,12 +32,7 @@ class Options:
     """Whether the first that is no option is a program, or an operand before it."""
 
 
-def is_open(text: str) -> bool:
-    """Whether there are values in it."""
-    return "{{" in text
-
-
-class Reading:
+class OptionReader:
     """Reads arguments as the program does, up to where its own options end."""
 
     def __init__(self, options: Options, items: list[Item]) -> None:

@@ -21,7 +21,12 @@ from raincheck.workflows.expression import (
 )
 from raincheck.workflows.sandbox import text_of
 
-__all__ = ["Chain", "Expression", "ExpressionFailed", "InvalidExpression", "Scope", "Template", "Text"]
+__all__ = ["Chain", "Expression", "ExpressionFailed", "InvalidExpression", "Scope", "Template", "Text", "is_open"]
+
+
+def is_open(text: str) -> bool:
+    """Whether there are expressions in a text, so that it is not known yet what it will be."""
+    return "{{" in text
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from raincheck.workflows.command_options import Item, Reading, is_open
+from raincheck.workflows.command_options import Item, OptionReader
 from raincheck.workflows.command_programs import ENV, RUNS_NEXT, STDIN, WRAPPERS, Wrapper, options_of
+from raincheck.workflows.expressions import is_open
 
 PASTED = (
     "values must not become part of a script: use `shell:` with `env:`, or pass the value as a further argument "
@@ -41,7 +42,7 @@ def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
     options = options_of(name)
     if options is None:
         return
-    reading = Reading(options, items[1:])
+    reading = OptionReader(options, items[1:])
     scripts = list(reading.scripts())
     yield from ((place, PASTED) for place, text in scripts if is_open(text))
     if scripts or reading.is_named:
@@ -53,7 +54,7 @@ def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
 
 
 def _behind(wrapper: Wrapper, items: list[Item]) -> Iterator[tuple[int, str]]:
-    reading = Reading(wrapper.options, items)
+    reading = OptionReader(wrapper.options, items)
     for place, text in reading.scripts():
         # What `env` splits is read in the place of its option, again with options first.
         if is_open(text):

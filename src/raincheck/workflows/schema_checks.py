@@ -35,8 +35,18 @@ def _check_schema(schema: dict[str, Any]) -> Iterator[tuple[Route, str]]:
     if "default" not in schema:
         return
     try:
-        validator: Any = Draft202012Validator(schema, registry=Registry())
-        for error in validator.iter_errors(schema["default"]):
-            yield ("default",), f"the default is not what the schema asks for: {error.message}"
+        for message in misfits(schema, schema["default"]):
+            yield ("default",), f"the default is not what the schema asks for: {message}"
     except Unresolvable as error:
         yield (), f"it refers to what is not there: {error}"
+
+
+def misfits(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    """How a value is not what a schema asks for.
+
+    Raises:
+        Unresolvable: the schema refers to what is not there.
+    """
+    # With an empty registry, so that no schema makes us fetch anything.
+    validator: Any = Draft202012Validator(schema, registry=Registry())
+    yield from (error.message for error in validator.iter_errors(value))

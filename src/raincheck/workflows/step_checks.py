@@ -10,7 +10,7 @@ from raincheck.workflows.action import ActionFailed
 from raincheck.workflows.action_model import ActionModel, HttpModel, RunModel
 from raincheck.workflows.argument_checks import check_for_function, check_for_workflow, check_question
 from raincheck.workflows.bounded_http import check_url
-from raincheck.workflows.expressions import InvalidExpression, Text
+from raincheck.workflows.expressions import InvalidExpression, Text, is_open
 from raincheck.workflows.interpreters import INPUT, find_pasted
 from raincheck.workflows.sandbox import text_of
 from raincheck.workflows.steps_python import find_function
@@ -45,7 +45,7 @@ def check_reach(step: ActionModel, surroundings: Surroundings) -> Iterator[tuple
         yield from (((*_WITH, *route), message) for route, message in found)
     if step.ask is not None:
         yield from ((("ask", "schema", *route), message) for route, message in check_question(step.ask.fields))
-    if step.sleep is not None and _constant(str(step.sleep)) is not None:
+    if step.sleep is not None and not is_open(str(step.sleep)):
         try:
             spans.seconds(step.sleep)
         except InvalidValue as error:
@@ -53,18 +53,18 @@ def check_reach(step: ActionModel, surroundings: Surroundings) -> Iterator[tuple
 
 
 def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
-    if run.shell is not None and "{{" in run.shell:
+    if run.shell is not None and is_open(run.shell):
         yield ("run", "shell"), 'values must not become part of a script: pass them by `env`, and write "$NAME"'
     if run.argv is not None:
         program = text_of(run.argv[0])
         names = _names(program)
         if names is not None and names - {"env"}:
             yield ("run",), "callers must not choose the program: make the first item constant"
-        elif _constant(program) is not None and not is_command(program, surroundings.folder):
+        elif not is_open(program) and not is_command(program, surroundings.folder):
             yield ("run",), why_no_command(program, surroundings.folder)
         for place, message in find_pasted([text_of(item) for item in run.argv], str(run.stdin)):
             yield ("run", "stdin") if place == INPUT else ("run", "argv", place), message
-    if run.cwd is not None and _constant(run.cwd) is not None:
+    if run.cwd is not None and not is_open(run.cwd):
         folder = (surroundings.folder / run.cwd).resolve()
         if not surroundings.allows_folder(folder):
             yield ("run", "cwd"), f"{run.cwd!r} is not in the file's folder: add it to `allow.folders`"
@@ -92,15 +92,11 @@ def path_of(program: str, folder: Path) -> str:
 def _http(http: HttpModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
     prefix = http.url.split("{{")[0]
     # The host is constant where it ends before the first value.
-    if "{{" not in http.url or prefix.count("/") > 2:
+    if not is_open(http.url) or prefix.count("/") > 2:
         try:
             check_url(prefix, surroundings)
         except ActionFailed as error:
             yield ("http", "url"), str(error)
-
-
-def _constant(text: str) -> str | None:
-    return text if "{{" not in text else None
 
 
 def _names(text: str) -> frozenset[str] | None:
