@@ -31,7 +31,8 @@ class Figure:
     unit: str
     measured: Sequence[float]
     against: Sequence[float]
-    bound: Bound
+    bound: Bound | None
+    """None where it only informs."""
 
     @property
     def ratio(self) -> float:
@@ -48,11 +49,11 @@ class Figure:
 
     @property
     def is_met(self) -> bool:
-        return self.bound.is_met_by(self.ratio)
+        return self.bound is None or self.bound.is_met_by(self.ratio)
 
     @property
     def verdict(self) -> str:
-        return "met" if self.is_met else "MISSED"
+        return "" if self.bound is None else "met" if self.is_met else "MISSED"
 
     def as_json(self) -> Mapping[str, object]:
         return {
@@ -63,7 +64,7 @@ class Figure:
             "against": list(self.against),
             "ratio": self.ratio,
             "spread": self.spread,
-            "bound": {"side": self.bound.side, "limit": self.bound.limit},
+            "bound": None if self.bound is None else {"side": self.bound.side, "limit": self.bound.limit},
             "met": self.is_met,
         }
 
@@ -95,7 +96,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
         figure.unit,
         ratio,
         spread,
-        str(figure.bound),
+        "" if figure.bound is None else str(figure.bound),
         figure.verdict,
     )
 

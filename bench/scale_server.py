@@ -8,21 +8,13 @@ import sys
 from dataclasses import replace
 
 from mcp.server.mcpserver import MCPServer
-from starlette.requests import Request
 
+from bench.owners import by_header
 from bench.serving import serve
-from raincheck import Owner, TaskContext, Tasks
-from raincheck.server.sdk import AnyContext
+from raincheck import TaskContext, Tasks
 
 NAMESPACE = "scale"
 WORK, ASK = "work", "ask"
-
-
-def by_header(context: AnyContext) -> Owner | None:
-    """Many owners, as a server has that knows its users."""
-    request = context.request
-    name = request.headers.get("authorization") if isinstance(request, Request) else None
-    return Owner.token("https://issuer.example", name) if name else None
 
 
 def make_tasks(*, works: bool) -> Tasks:

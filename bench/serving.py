@@ -1,18 +1,20 @@
-"""Servers to measure, each in a process of its own that prints its port."""
+"""Processes to measure. Each says on its first line that it has started; a server says its port."""
 
 import asyncio
+import os
 import socket
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import uvicorn
 from starlette.types import ASGIApp
 
 
 async def serve(app: ASGIApp) -> None:
-    """Be such a server, on a port that is free."""
+    """Be a server, on a port that is free."""
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
     # TCP by name: asyncio sends small packets at once only on a socket that says so.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
@@ -23,13 +25,33 @@ async def serve(app: ASGIApp) -> None:
         await server.serve(sockets=[bound])
 
 
+class Started(NamedTuple):
+    """A process that has started, and what it said."""
+
+    pid: int
+    said: str
+
+
+@asynccontextmanager
+async def started(command: Sequence[str], variables: Mapping[str, str] | None = None) -> AsyncGenerator[Started]:
+    """A process, until the end of the context."""
+    environment = os.environ | (variables or {})
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=environment)
+    try:
+        assert process.stdout is not None
+        said = (await process.stdout.readline()).decode().strip()
+        if not said:
+            raise RuntimeError(f"{' '.join(command)} did not start: see its error above")
+        yield Started(process.pid, said)
+    finally:
+        # It may have ended by itself, and has nothing that must be kept.
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
 @asynccontextmanager
 async def served(module: str, *words: str) -> AsyncGenerator[int]:
-    """The port of such a server, while it is up."""
-    server = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *words, stdout=PIPE)
-    try:
-        assert server.stdout is not None
-        yield int(await server.stdout.readline())
-    finally:
-        server.terminate()
-        await server.wait()
+    """The port of a server of ours, while it is up."""
+    async with started((sys.executable, "-m", module, *words)) as process:
+        yield int(process.said)

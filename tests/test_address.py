@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raincheck.address import MemoryAddress, PostgresAddress, SqliteAddress, parse_address
+from raincheck.address import MemoryAddress, PostgresAddress, SqliteAddress, Synchronous, parse_address
 from raincheck.errors import ConfigurationError
 
 
@@ -72,6 +72,19 @@ def test_postgresql_keeps_its_whole_url(text: str) -> None:
     assert parse_address(text) == PostgresAddress(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "synchronous"),
+    [
+        ("sqlite:///tasks.db", "FULL"),
+        ("sqlite:///tasks.db?synchronous=FULL", "FULL"),
+        ("sqlite:///tasks.db?synchronous=NORMAL", "NORMAL"),
+        ("sqlite:///tasks.db?synchronous=normal", "NORMAL"),
+    ],
+)
+def test_a_file_is_committed_to_as_its_url_says(text: str, synchronous: Synchronous) -> None:
+    assert parse_address(text) == SqliteAddress(Path("tasks.db"), synchronous)
+
+
 REFUSED = [
     ("", "the store's name is empty: name one, such as memory:"),
     ("  \t\n", "the store's name is empty: name one, such as memory:"),
@@ -87,9 +100,12 @@ REFUSED = [
     ("sqlite://host/tasks.db", "write three slashes"),
     ("sqlite://user:secret@host/tasks.db", "write three slashes"),
     ("sqlite:///", "names no file: write sqlite:///tasks.db"),
-    ("sqlite:///tasks.db?mode=ro", "has options after its path, and a SQLite store takes none: leave them out"),
-    ("sqlite:///tasks.db#one", "takes none: leave them out"),
-    ("sqlite:///?mode=ro", "takes none: leave them out"),
+    ("sqlite:///tasks.db?mode=ro", "has options after its path, and a SQLite store takes only synchronous=NORMAL"),
+    ("sqlite:///tasks.db?", "takes only synchronous=NORMAL"),
+    ("sqlite:///tasks.db?synchronous=OFF", "takes only synchronous=NORMAL"),
+    ("sqlite:///tasks.db?synchronous=NORMAL&mode=ro", "takes only synchronous=NORMAL"),
+    ("sqlite:///tasks.db#one", "leave it out, or write %23"),
+    ("sqlite:///?mode=ro", "names no file: write sqlite:///tasks.db"),
     ("mysql://host/db", "an unknown kind 'mysql': use one of memory:, tasks.db, sqlite:///tasks.db"),
     ("redis:", "an unknown kind 'redis': use one of"),
     ("file:tasks.db", "an unknown kind 'file': use one of"),

@@ -37,6 +37,13 @@ async def _is_open(store: Store) -> bool:
     return True
 
 
+async def test_a_file_is_opened_as_its_url_says(tmp_path: Path) -> None:
+    for synchronous in ("NORMAL", "FULL"):
+        store = make_store(f"sqlite:///{tmp_path / 'tasks.db'}?synchronous={synchronous}")
+        assert isinstance(store, SqliteStore)
+        assert store.synchronous == synchronous
+
+
 async def test_a_store_is_open_inside_and_closed_after() -> None:
     async with open_store("memory:") as store:
         assert isinstance(store, MemoryStore)

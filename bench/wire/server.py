@@ -1,21 +1,23 @@
-"""The servers, each as a process: `python -m bench.wire.server floor|sdk|raincheck [STORE]` prints its port.
+"""Our servers, each as a process: `python -m bench.wire.server floor|sdk|serve|work [STORE]`.
 
-They have the same tool. The floor does no more than HTTP: nobody who speaks it on this stack is faster.
+They have the tools that the servers of tests/peers have, and print their port. The floor does no more than HTTP: nobody
+who speaks it on this stack is faster. What serves tasks of a store that others share leaves the work to them.
 """
 
 import asyncio
 import json
 import sys
-from dataclasses import replace
 
 from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from bench.owners import by_header
 from bench.serving import serve
-from bench.wire.requests import TOOL
-from raincheck import Tasks
+from raincheck import TaskContext, Tasks
 
 _ANSWER = json.dumps({"jsonrpc": "2.0", "id": 0, "result": {"content": []}}).encode()
+_SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+_SHARED = ("postgresql:", "postgres:")
 
 
 async def floor(scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,25 +34,37 @@ async def floor(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": _ANSWER})
 
 
-async def answer(number: int) -> str:
-    return f"the number is {number}"
+async def greet(name: str) -> str:
+    return f"hello {name}"
+
+
+async def always(name: str) -> str:
+    return f"hello {name}"
+
+
+async def wait() -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def ask(question: str, task: TaskContext) -> str:
+    return (await task.elicit(question, _SURE)).action
 
 
 def sdk() -> ASGIApp:
     """The tool as the SDK serves it."""
     mcp = _server()
-    mcp.tool(name=TOOL)(answer)
+    mcp.tool()(greet)
     return mcp.streamable_http_app()
 
 
-def raincheck(store: str) -> ASGIApp:
-    """The same as a task, whose handle is given at once."""
-    mcp = _server()
-    # As many as it takes: a caller gets a thousand a minute otherwise.
-    quota = replace(Tasks.DEFAULTS.quota, created=10_000_000, live=10_000_000)
-    tasks = Tasks(mcp, store, settings=replace(Tasks.DEFAULTS, quota=quota))
-    tasks.tool(name=TOOL, inline_for=0)(answer)
-    return mcp.streamable_http_app()
+def make_tasks(store: str, *, works: bool) -> Tasks:
+    """The same as a task: one as it comes, and those that are always given as one."""
+    tasks = Tasks(_server(), store, works=works, owner=by_header)
+    tasks.tool()(greet)
+    for tool in (always, wait, ask):
+        tasks.tool(mode="required")(tool)
+    return tasks
 
 
 def _server() -> MCPServer:
@@ -58,16 +72,18 @@ def _server() -> MCPServer:
     return MCPServer("bench", log_level="WARNING")
 
 
-def main(which: str, *rest: str) -> None:
+async def main(which: str, store: str = "memory:") -> None:
     match which:
         case "floor":
-            app: ASGIApp = floor
+            await serve(floor)
         case "sdk":
-            app = sdk()
+            await serve(sdk())
+        case "work":
+            print("works", flush=True)
+            await make_tasks(store, works=True).run_until_signal()
         case _:
-            app = raincheck(*rest)
-    asyncio.run(serve(app))
+            await serve(make_tasks(store, works=not store.startswith(_SHARED)).server.streamable_http_app())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    asyncio.run(main(*sys.argv[1:]))

@@ -3,12 +3,15 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from raincheck.errors import ConfigurationError
 
 EXAMPLES = "memory:, tasks.db, sqlite:///tasks.db (relative), sqlite:////var/lib/tasks.db (absolute), postgresql://host/database"
+
+Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
+"""How SQLite commits: through a power cut, or quicker."""
 
 _SQLITES_MEMORY = ":memory:"
 _WRITE_MEMORY = "':memory:' is SQLite's word: for tasks in memory write 'memory:'"
@@ -24,6 +27,7 @@ class SqliteAddress:
     """Tasks in a file."""
 
     path: Path
+    synchronous: Synchronous = "FULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,27 @@ def _parse_sqlite(text: str) -> SqliteAddress:
             "a SQLite store is named by a path in a URL: write three slashes and a relative path (sqlite:///tasks.db), "
             "or four for an absolute one (sqlite:////var/lib/tasks.db)"
         )
-    path = rest.removeprefix("///")
-    if "?" in path or "#" in path:
-        raise ConfigurationError(f"{text!r} has options after its path, and a SQLite store takes none: leave them out")
+    path, mark, options = rest.removeprefix("///").partition("?")
+    if "#" in rest:
+        raise ConfigurationError(
+            f"{text!r} has a # after its path, which means nothing here: leave it out, or write %23"
+        )
     if not path:
         raise ConfigurationError(f"{text!r} names no file: write sqlite:///tasks.db")
-    return SqliteAddress(_path(unquote(path)))
+    return SqliteAddress(_path(unquote(path)), _synchronous(text, options) if mark else "FULL")
+
+
+def _synchronous(text: str, options: str) -> Synchronous:
+    match options.upper():
+        case "SYNCHRONOUS=FULL":
+            return "FULL"
+        case "SYNCHRONOUS=NORMAL":
+            return "NORMAL"
+        case _:
+            raise ConfigurationError(
+                f"{text!r} has options after its path, and a SQLite store takes only synchronous=NORMAL, "
+                "or synchronous=FULL, which it is anyway: leave the rest out"
+            )
 
 
 def _path(text: str) -> Path:

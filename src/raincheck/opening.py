@@ -97,12 +97,12 @@ def make_store(name: str | os.PathLike[str] | None = None) -> Store:
             from raincheck.stores.memory import MemoryStore
 
             return MemoryStore()
-        case SqliteAddress(path):
+        case SqliteAddress(path, synchronous):
             from raincheck.stores.sqlite import SqliteStore
 
             if path == _default_path():
                 _make_folder(path.parent)
-            return SqliteStore(path)
+            return SqliteStore(path, synchronous=synchronous)
         case PostgresAddress(url):
             return _make_postgres(url)
         case _:

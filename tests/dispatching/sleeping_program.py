@@ -31,7 +31,8 @@ class Sleepy(AsyncConnection[tuple[Any, ...]]):
 async def main(url: str) -> None:
     store = PostgresStore(url, connection_class=Sleepy)
     await store.open()
-    await Engine(store, toolbox, works=False).submit("quick")
+    # With a key, so that it takes more than one statement.
+    await Engine(store, toolbox, works=False).submit("quick", idempotency_key="once")
 
 
 if __name__ == "__main__":

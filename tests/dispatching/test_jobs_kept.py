@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import psycopg
 import pytest
 
 from raincheck import TaskContext, open_store
+from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Tool
 from raincheck.core.retry import RetryPolicy
-from raincheck.engine import Engine, Toolbox, dispatching
+from raincheck.engine import Engine, Settings, Toolbox, dispatching
+from raincheck.errors import StoreUnavailable
 from raincheck.stores.dispatch import Dispatcher, Running
+from raincheck.stores.requests import ClaimRequest
+from raincheck.testing import FakeClock, Scene
 from raincheck.testing.dispatching.site import eventually
+from raincheck.testing.scene import NAMESPACE, TOOL
 
 pytestmark = pytest.mark.anyio
 
@@ -27,6 +32,8 @@ class ScriptedHands:
     meanwhile: Callable[[], None] = lambda: None
     free: frozenset[Tool] = frozenset()
     takes: int = 0
+    left: int = 0
+    """How many more there are, for who has done one."""
     namespace: str = "default"
     concurrency: int = 2
     tools: frozenset[Tool] = frozenset({ALONE})
@@ -38,11 +45,11 @@ class ScriptedHands:
         had_room = ALONE in self.free
         await asyncio.sleep(0)
         self.meanwhile()
-        if not had_room:
-            return None
-        running = asyncio.get_running_loop().create_future()
-        running.set_result(None)
-        return running
+        return _done() if had_room else None
+
+    async def follow(self) -> Running | None:
+        self.left -= 1
+        return _done() if self.left >= 0 else None
 
     def when_room_changes(self, tell: Callable[[], None]) -> None:
         self.told.append(tell)
@@ -51,6 +58,12 @@ class ScriptedHands:
         self.free = self.tools
         for tell in self.told:
             tell()
+
+
+def _done() -> Running:
+    running = asyncio.get_running_loop().create_future()
+    running.set_result(None)
+    return running
 
 
 @pytest.fixture
@@ -98,6 +111,62 @@ async def test_a_job_comes_again_if_there_was_no_room_when_it_came_and_is_a_mome
     hands.meanwhile = hands.make_room
     await run(dispatcher, hands, 2)
     assert await asyncio.to_thread(count_jobs, database_url) == 0
+
+
+async def test_who_was_brought_one_goes_on_with_the_next_until_there_is_none(
+    database_url: str, dispatcher: Dispatcher
+) -> None:
+    hands = ScriptedHands(free=frozenset({ALONE}), left=3)
+    await run(dispatcher, hands, 1)
+    assert (hands.takes, hands.left) == (1, -1)
+    assert await asyncio.to_thread(count_jobs, database_url) == 0
+
+
+async def test_a_job_is_done_with_also_if_the_next_task_can_not_be_had(
+    database_url: str, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def follow(_: ScriptedHands) -> None:
+        raise StoreUnavailable("a store", "it is away")
+
+    monkeypatch.setattr(ScriptedHands, "follow", follow)
+    await run(dispatcher, ScriptedHands(free=frozenset({ALONE})), 1)
+    assert await asyncio.to_thread(count_jobs, database_url) == 0
+
+
+async def test_what_is_begun_without_a_job_takes_its_own_along(database_url: str) -> None:
+    async with open_store(database_url) as store:
+        scene = Scene(store, FakeClock())
+        first, second = await scene.create(), await scene.create()
+        request = ClaimRequest(NAMESPACE, frozenset({TOOL}), "worker", timedelta(seconds=30), 1, withdraws=True)
+        (begun,) = await store.claim(request, now=scene.clock.now())
+        assert begun.id == first.id
+        assert await asyncio.to_thread(count_jobs, database_url) == 1
+        # Another, who was brought the job that is left, finds what it was for.
+        (begun,) = await store.claim(replace(request, withdraws=False, told=TOOL), now=scene.clock.now())
+        assert begun.id == second.id
+        assert await asyncio.to_thread(count_jobs, database_url) == 1
+
+
+async def test_many_that_are_done_at_once_are_given_the_next_in_one_claim(database_url: str) -> None:
+    toolbox = Toolbox()
+    gates = [asyncio.Event() for _ in range(2)]
+    began: asyncio.Queue[int] = asyncio.Queue()
+
+    @toolbox.tool
+    async def wave(number: int) -> None:
+        began.put_nowait(number)
+        await gates[number].wait()
+
+    async with open_store(database_url) as store, Engine(store, toolbox, settings=Settings(concurrency=4)) as engine:
+        tasks = [await engine.submit("wave", {"number": 0}) for _ in range(4)]
+        tasks += [await engine.submit("wave", {"number": 1}) for _ in range(4)]
+        assert [await began.get() for _ in range(4)] == [0, 0, 0, 0]
+        gates[0].set()
+        assert [await began.get() for _ in range(4)] == [1, 1, 1, 1]
+        gates[1].set()
+        for task in tasks:
+            assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
+        await eventually(lambda: count_jobs(database_url) == 0, "no job is left")
 
 
 async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look(

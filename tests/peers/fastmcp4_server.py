@@ -1,6 +1,7 @@
-"""A server of FastMCP 4 with its own tasks (2026-07-28), kept in memory. Runs in an environment of its own.
+"""A server of FastMCP 4 with its own tasks (2026-07-28). Runs in an environment of its own.
 
 `fastmcp4_server.py` serves on its standard streams; `fastmcp4_server.py --http` on a free port, which it prints first.
+Tasks are kept in memory, or where the variable `DOCKET` says: `redis://127.0.0.1:6379`.
 """
 # Its tasks are not installed where the types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -8,6 +9,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 import sys
 from datetime import timedelta
@@ -21,7 +23,7 @@ from fastmcp_tasks import TasksExtension
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 
 mcp = FastMCP("fastmcp4")
-mcp.add_extension(TasksExtension(url="memory://"))
+mcp.add_extension(TasksExtension(url=os.environ.get("DOCKET", "memory://")))
 
 OPTIONAL = TaskConfig(poll_interval=timedelta(milliseconds=100))
 REQUIRED = TaskConfig(mode="required", poll_interval=timedelta(milliseconds=100))

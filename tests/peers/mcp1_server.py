@@ -134,7 +134,7 @@ def serve_http() -> None:
         async with manager.run():
             yield
 
-    app = Starlette(routes=[Mount("/mcp", app=manager.handle_request)], lifespan=lifespan)
+    app = Starlette(routes=[Mount("/", app=manager.handle_request)], lifespan=lifespan)
     # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))

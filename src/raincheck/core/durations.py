@@ -113,16 +113,23 @@ class Sketch:
         longer = self.longer_than(seconds).total
         return (self.total - longer) / self.total if self.counts else 0.0
 
-    def quantile(self, share: float) -> float | None:
+    def quantile(self, share: float, *, as_long_as: float = 0.0) -> float | None:
         """The seconds within which this part of the tasks, from 0 to 1, was done; None if none are counted.
 
+        With `as_long_as`, only of those that took about so many seconds, or longer: whose bucket is the one of so many,
+        or lies beyond.
+
         Raises:
-            InvalidValue: it is no such part.
+            InvalidValue: it is no such part, or that is not a finite number.
         """
         if not 0 <= share <= 1:
             raise InvalidValue(f"a share of tasks is from 0 to 1, not {share}")
-        wanted, passed = share * self.total, 0
+        # In place, and no sketch of its own: it is asked at every poll.
+        first, passed = _bucket_of(as_long_as), 0
+        wanted = share * sum(count for bucket, count in self.counts.items() if bucket >= first)
         for bucket, count in self.counts.items():
+            if bucket < first:
+                continue
             passed += count
             if passed >= wanted:
                 return EDGES[bucket]
@@ -132,15 +139,6 @@ class Sketch:
     def edges(self) -> tuple[float, ...]:
         """Seconds: the upper edges of the buckets that have any, the shortest first."""
         return tuple(EDGES[bucket] for bucket in self.counts)
-
-    def as_long_as(self, seconds: float) -> Self:
-        """Those that took about as long, or longer: whose bucket is the one of so many seconds, or lies beyond.
-
-        Raises:
-            InvalidValue: that is not a finite number.
-        """
-        first = _bucket_of(seconds)
-        return type(self)({bucket: count for bucket, count in self.counts.items() if bucket >= first})
 
     def longer_than(self, seconds: float) -> Self:
         """Those that took longer: whose bucket lies beyond the one of so many seconds.

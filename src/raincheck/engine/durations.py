@@ -11,6 +11,9 @@ from raincheck.engine.means import Means
 MEASURED = frozenset({Phase.COMPLETED, Phase.FAILED})
 """How a task ends whose body had its time. One that was cancelled would have taken longer."""
 
+FEW = 16
+"""The part of what is known that new ones may make up, and not be counted up yet."""
+
 NOTHING = Sketch()
 
 
@@ -21,6 +24,8 @@ class Durations:
         self._means = means
         self._namespace = namespace
         self._kept: Mapping[str, Sketch] = {}
+        # What is known in all of each tool that was asked for, until something of it changes.
+        self._known: dict[str, Sketch] = {}
         # What the store does not have yet: not told, or being told. The latest are not counted up yet: it is done when
         # somebody asks, and not at the end of every task.
         self._latest: list[tuple[str, float]] = []
@@ -36,11 +41,15 @@ class Durations:
                 self._count()
 
     def of(self, tool: str) -> Sketch:
-        """How long the tasks of a tool take."""
+        """How long the tasks of a tool take. The more are known, the more new ones it takes to be counted up."""
+        known = self._known.get(tool)
+        if known is not None and len(self._latest) * FEW <= known.total:
+            return known
         self._count()
         known = self._kept.get(tool, NOTHING)
         for more in (self._told.get(tool), self._news.get(tool)):
             known = known if more is None else known.merged(more)
+        self._known[tool] = known
         return known
 
     @property
@@ -65,6 +74,7 @@ class Durations:
         for tool, took in self._latest:
             latest.setdefault(tool, []).append(took)
         self._latest.clear()
+        self._known.clear()
         for tool, seconds in latest.items():
             self._news[tool] = self._news.get(tool, NOTHING).with_all(seconds)
 
@@ -79,3 +89,4 @@ class Durations:
             raise
         finally:
             self._told, self._telling = {}, None
+            self._known.clear()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from itertools import zip_longest
 from typing import Any
 
 from raincheck.core.content import Journal
@@ -41,6 +42,8 @@ class Hands:
         self._runner = runner
         self._is_closed = False
         self._claiming: set[asyncio.Task[list[Job]]] = set()
+        self._followers: list[asyncio.Future[Job | None]] = []
+        self._is_serving = False
         self.begun = 0
         """How many attempts these hands have begun."""
 
@@ -76,20 +79,54 @@ class Hands:
         taken = await self.claim(free, 1, told) if free else []
         return taken[0] if taken else None
 
-    async def claim(self, tools: frozenset[Tool], limit: int, told: Tool | None = None) -> list[Job]:
+    async def follow(self) -> Job | None:
+        """Those who ask while a claim is on its way are served by the next, all in one."""
+        asking: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
+        self._followers.append(asking)
+        if len(self._followers) == 1 and not self._is_serving:
+            self._is_serving = True
+            set_going(self._serve_followers())
+        return await asking
+
+    async def _serve_followers(self) -> None:
+        try:
+            while self._followers:
+                asking, self._followers = self._followers, []
+                await self._serve(asking)
+        finally:
+            self._is_serving = False
+
+    async def _serve(self, asking: list[asyncio.Future[Job | None]]) -> None:
+        free, begun = self.free, list[Job]()
+        try:
+            if free:
+                begun = await self.claim(free, min(len(asking), self.places.room_for_any(free)), withdraws=True)
+        except Exception as error:  # noqa: BLE001 - it is told to those who asked
+            for one in asking:
+                if not one.done():
+                    one.set_exception(error)
+            return
+        # Who has left meanwhile is not missed: what was begun is seen through.
+        for one, job in zip_longest(asking, begun):
+            if one is not None and not one.done():
+                one.set_result(job)
+
+    async def claim(
+        self, tools: frozenset[Tool], limit: int, told: Tool | None = None, *, withdraws: bool = False
+    ) -> list[Job]:
         """Begin up to so many attempts with these tools. Whoever asks has seen that there is room.
 
         They may leave: what is claimed is begun all the same. If nothing should be taken any more, it is handed back.
         """
-        claiming = set_going(self._claim(tools, limit, told))
+        claiming = set_going(self._claim(tools, limit, told, withdraws))
         self._claiming.add(claiming)
         claiming.add_done_callback(self._claiming.discard)
         return await unhurt(claiming)
 
-    async def _claim(self, tools: frozenset[Tool], limit: int, told: Tool | None) -> list[Job]:
+    async def _claim(self, tools: frozenset[Tool], limit: int, told: Tool | None, withdraws: bool) -> list[Job]:
         lease = timedelta(seconds=self.settings.lease)
         journals: dict[TaskId, Journal] = {}
-        request = ClaimRequest(self.namespace, tools, self._holder, lease, limit, told, journals)
+        request = ClaimRequest(self.namespace, tools, self._holder, lease, limit, told, withdraws, journals)
         with self.places.kept_free(tools, limit):
             claimed = await self.means.store.claim(request, now=self.means.clock.now())
         self.begun += len(claimed)

@@ -51,6 +51,10 @@ class Places:
         expected = sum(count for tools, count in self._expected.items() if tools & pool.tools)
         return min(room, pool.bound - taken - expected)
 
+    def room_for_any(self, tools: frozenset[Tool]) -> int:
+        """How many attempts with these tools could be begun now, whichever they are."""
+        return min(self.room_for(pool) for pool in self._toolbox.pools if pool.tools & tools)
+
     def take(self, task: Task, attempt: Coroutine[Any, Any, Task | None]) -> Job:
         """Have an attempt seen through in a place, which is free again when that has ended."""
         # Not in the context of whoever asked for it: a request, and who made it, need not live as long as the work.

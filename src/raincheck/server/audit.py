@@ -66,7 +66,9 @@ class _AuditedStore:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
-        return getattr(self._store, name)
+        # Asked for once: every poll goes through here.
+        vars(self)[name] = found = getattr(self._store, name)
+        return found
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None

@@ -58,7 +58,7 @@ class Known:
 
     def left_after(self, passed: float) -> float | None:
         """Seconds that a call usually has left that has taken so long already; None if nobody knows."""
-        lasts = self.sketch.as_long_as(passed).quantile(0.5)
+        lasts = self.sketch.quantile(0.5, as_long_as=passed)
         return None if lasts is None else max(lasts - passed, 0.0)
 
 

@@ -6,8 +6,7 @@ of the same tool take, and where there is no guess, from how long it has been go
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 
 from raincheck.clock import Clock
@@ -41,10 +40,12 @@ class Pace:
         self._left_after = left_after
         """Seconds that a task of a tool probably has left after so many; None if nobody knows."""
         self._polled: OrderedDict[str, float] = OrderedDict()
-        self._under_way = 0
+        self._poll = Poll()
 
     def interval(self, task: Task) -> float:
         """Seconds after which to ask for a task again."""
+        if task.is_terminal:
+            return SHORTEST
         now = self._clock.now()
         if task.status is Status.INPUT_REQUIRED:
             asked = max((now - task.updated_at).total_seconds(), 0.0)
@@ -56,9 +57,8 @@ class Pace:
     def interval_ms(self, task: Task) -> int:
         return round(self.interval(task) * 1_000)
 
-    @contextmanager
-    def polling(self, owner: Owner, task_id: str) -> Generator[None]:
-        """A poll of a task is under way.
+    def polling(self, owner: Owner, task_id: str) -> "Poll":
+        """A poll of a task is under way, within the context.
 
         Raises:
             MCPError: it comes much too fast, and others wait because of such.
@@ -66,7 +66,7 @@ class Pace:
         # By owner too: nobody's polls are slowed by those of somebody else who knows the id.
         poll = f"{owner.key} {task_id}"
         now, last = self._clock.elapsed(), self._polled.get(poll)
-        if self._under_way >= BUSY and last is not None and now - last < SHORTEST / MUCH_TOO_FAST:
+        if self._poll.under_way >= BUSY and last is not None and now - last < SHORTEST / MUCH_TOO_FAST:
             raise over_limit(
                 "this task is asked for much faster than it said it should be, and the server is busy: ask less often",
                 "polls",
@@ -77,11 +77,20 @@ class Pace:
         self._polled.move_to_end(poll)
         if len(self._polled) > MOST_POLLERS:
             self._polled.popitem(last=False)
-        self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
+        return self._poll
+
+
+class Poll:
+    """Counts the polls that are under way. There is one for all, and no generator for each: those cost."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+
+    def __enter__(self) -> None:
+        self.under_way += 1
+
+    def __exit__(self, _: object, __: object, ___: object) -> None:
+        self.under_way -= 1
 
 
 def _until(moment: datetime | None, now: datetime) -> float:

@@ -3,8 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -119,21 +118,28 @@ def _told(method: str, error: Exception) -> MCPError:
     return as_protocol_error(error) if isinstance(error, RaincheckError) else crashed(method, error)
 
 
-@contextmanager
-def reading(view: View) -> Generator[None]:
+class Reading:
     """Read what is kept of a task. If it can't be read, that is not its owner's fault.
 
     Raises:
         MCPError: it can't.
     """
-    try:
-        yield
-    except InvalidValue as error:
-        raise crashed(f"task {view.task.shown_id}", error) from error
+
+    __slots__ = ("_view",)
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, InvalidValue):
+            raise crashed(f"task {self._view.task.shown_id}", error) from error
 
 
 class Refusing:
-    """The same, and tells the audit log of every refusal.
+    """As `InProtocolWords`, and tells the audit log of every refusal.
 
     Raises:
         MCPError: instead of any other.

@@ -7,7 +7,7 @@ from typing import Any, cast
 from raincheck.core.content import View
 from raincheck.server import audit
 from raincheck.server.joining import is_joined_by_arguments
-from raincheck.server.refusals import reading
+from raincheck.server.refusals import Reading
 from raincheck.server.results import call_result
 from raincheck.server.running import Running
 from raincheck.wire import g2
@@ -31,7 +31,7 @@ class Showing:
             MCPError: what is kept of it can't be read, which is not its owner's fault.
         """
         await self.note(view, has_result=has_result)
-        with reading(view):
+        with Reading(view):
             return cast("dict[str, Any]", tell(view, poll_ms=self._running.pace.interval_ms(view.task)))
 
     async def answer(self, view: View) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Showing:
             MCPError: it has none.
         """
         await self.note(view)
-        with reading(view):
+        with Reading(view):
             return call_result(view)
 
     async def note(self, view: View, *, has_result: bool = True) -> None:

@@ -13,7 +13,7 @@ must never happen is a queued task without a job. `recover` is what sees to it a
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -48,6 +48,13 @@ class Hands(Protocol):
         """Those of the tools for which there is room now."""
         ...
 
+    async def follow(self) -> Running | None:
+        """Begin another attempt after one that has ended, without a job; None if there is nothing to run, or no room.
+
+        Whoever has been brought one is there anyway. To be brought the next as well takes twice as long.
+        """
+        ...
+
     async def take(self, told: Tool | None) -> Running | None:
         """Begin the attempt whose turn it is, and return it; None if there is nothing to run, or no room.
 
@@ -64,12 +71,24 @@ class Hands(Protocol):
 class Jobs(Protocol[Transaction]):
     """What a store needs of a dispatcher, inside its transactions."""
 
-    async def enqueue(self, transaction: Transaction, task: Task) -> int:
-        """Queue a job for a task that enters the queue, and return the job's number."""
+    @property
+    def deferral(self) -> str:
+        """SQL, an expression: it queues a job for a task that enters the queue, and is the job's number.
+
+        It is part of the statement that keeps the task, which is a transaction by itself then.
+        """
         ...
 
-    async def cancel(self, transaction: Transaction, numbers: Collection[int]) -> None:
-        """Take back jobs whose tasks left the queue otherwise than by being begun, as far as nobody has them."""
+    def parameters(self, task: Task) -> dict[str, Any]:
+        """What the deferral takes for a task. No name of another parameter begins with `job_`."""
+        ...
+
+    @property
+    def withdrawal(self) -> str:
+        """SQL, an expression: it takes back the job of the number `job_id`, if there is one and nobody has it.
+
+        For a task that has left the queue, and not because of a job.
+        """
         ...
 
     async def is_ready(self, transaction: Transaction) -> bool:

@@ -42,6 +42,8 @@ class ClaimRequest:
     limit: int
     told: Tool | None = None
     """The tool of the job that brought this about, where a dispatcher carries jobs (`stores.dispatch`)."""
+    withdraws: bool = False
+    """No job brought this about: the jobs of what is begun are taken back."""
     journals: dict[TaskId, Journal] | None = field(default=None, compare=False, repr=False)
     """Where a store may put the journals of what it begins, if it has read them anyway."""
 

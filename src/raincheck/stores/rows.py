@@ -1,7 +1,7 @@
 """Records to rows and back. Times become whole microseconds, so they come back exactly as they went in."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -92,7 +92,7 @@ def row_of_creation(creation: Creation) -> dict[str, Value]:
     }
 
 
-def task_of(row: Row) -> Task:
+def task_of(row: Sequence[Any]) -> Task:
     """The task of a row of `SELECT * FROM tasks`."""
     (
         _, task_id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, _, priority,

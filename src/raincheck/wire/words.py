@@ -11,7 +11,9 @@ LARGEST_INTEGER = 2**53 - 1
 
 
 def moment(when: datetime) -> str:
-    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if when.tzinfo is not UTC:
+        when = when.astimezone(UTC)
+    return when.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def milliseconds(duration: timedelta) -> int:

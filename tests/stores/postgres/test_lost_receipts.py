@@ -45,20 +45,28 @@ class BreakingConnection(AsyncConnection[Any]):
         self.cursor_factory = BreakingCursor
 
 
+def keyed(key: str | None) -> dict[str, Any]:
+    """A task with a key is looked for first, and so takes a transaction of several statements."""
+    return {} if key is None else {"idempotency_key": key, "request_digest": "0" * 64}
+
+
 def breaking() -> type[BreakingConnection]:
     return type("Breaking", (BreakingConnection,), {})
 
 
-@pytest.mark.parametrize("statement", ["BEGIN", "SELECT  unnest", "WITH admitted"])
+@pytest.mark.parametrize(
+    ("statement", "key"),
+    [("BEGIN", "k"), ("SELECT * FROM tasks", "k"), ("WITH admitted", "k"), ("WITH admitted", None)],
+)
 @pytest.mark.parametrize("is_after", [False, True])
-async def test_what_breaks_before_it_is_committed_is_done_again_and_kept_once(
-    statement: str, is_after: bool, database_url: str, postgres_server: PostgresServer
+async def test_what_breaks_before_it_is_committed_or_may_be_said_twice_is_done_again_and_kept_once(
+    statement: str, key: str | None, is_after: bool, database_url: str, postgres_server: PostgresServer
 ) -> None:
     kind = breaking()
     store = PostgresStore(database_url, jobs=ProcrastinateJobs("raincheck"), connection_class=kind)
     await store.open()
     kind.breaks_at, kind.is_after = statement, is_after
-    task = await Scene(store, FakeClock()).create()
+    task = await Scene(store, FakeClock()).create(**keyed(key))
     assert kind.breaks_at == "", "it broke"
     assert (await Scene(store, FakeClock()).load(task)) == task
     await store.close()
@@ -75,7 +83,7 @@ async def test_what_breaks_while_it_is_committed_is_told_of_and_not_done_again(
     await store.open()
     kind.breaks_at, kind.is_after = "COMMIT", is_after
     with pytest.raises(StoreUnavailable):
-        await Scene(store, FakeClock()).create()
+        await Scene(store, FakeClock()).create(**keyed("k"))
     await store.close()
     async with open_store(database_url) as other:
         assert sum((await other.count_live(EVERYTHING)).values()) == int(is_after)

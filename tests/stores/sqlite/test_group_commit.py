@@ -322,7 +322,7 @@ class InterleavingConnection(sqlite3.Connection):
     meanwhile: list[Callable[[], None]]
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        if "FROM steps" in sql:
+        if sql.startswith("SELECT name, occurrence"):
             for act in self.meanwhile:
                 act()
         return super().execute(sql, parameters)

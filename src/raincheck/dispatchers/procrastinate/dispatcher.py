@@ -162,13 +162,15 @@ class ProcrastinateDispatcher:
             if running is None and not has_room:
                 self._look_at_room(hands)
                 raise NoRoom("another attempt took the last place")
-            if running is None:
-                return
             try:
-                await asyncio.wait([running])
+                while running is not None:
+                    await asyncio.wait([running])
+                    running = await hands.follow()
             except asyncio.CancelledError:
                 # This worker ends; the attempt does not, and needs no job any more: it has its lease.
                 return
+            except Exception as error:  # noqa: BLE001 - what this job was for is done, and what is left has jobs
+                logger.debug("no other task was begun after one of %s: %s", tool, error)
 
         return carry
 

@@ -1,15 +1,9 @@
 """Jobs in Procrastinate's tables, written in the transactions of the store."""
 
+import json
 import logging
-from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
 from typing import Any
 
-import psycopg
-from procrastinate import PsycopgConnector
-from procrastinate.exceptions import ConnectorException
-from procrastinate.jobs import Job
-from procrastinate.manager import JobManager
 from psycopg import AsyncConnection
 
 from raincheck.core.records import Task
@@ -19,35 +13,32 @@ from raincheck.dispatchers.procrastinate.queues import queue_of
 ATTEMPT = "raincheck.attempt"
 """The name of our jobs, among those that others may have in the same tables."""
 
+DEFERRAL = f"""
+(procrastinate_defer_jobs_v1(ARRAY[
+    ROW(%(job_queue)s, '{ATTEMPT}', %(job_priority)s::integer, NULL, NULL, %(job_args)s::jsonb, NULL)
+]::procrastinate_job_to_defer_v1[]))[1]
+"""
+WITHDRAWAL = "procrastinate_cancel_job_v1(job_id, false, true)"
+"""Both are what Procrastinate's own client calls."""
+
 
 class ProcrastinateJobs:
-    """Queues jobs, and takes them back."""
+    """Queues jobs, and takes them back, as parts of the store's own statements."""
 
     def __init__(self, schema_name: str) -> None:
         _keep_quiet()
         self._schema = schema_name
-        # Never opened: it works on the connections that it is given.
-        self._manager = JobManager(PsycopgConnector())
 
-    async def enqueue(self, transaction: AsyncConnection[Any], task: Task) -> int:
+    deferral = DEFERRAL
+    withdrawal = WITHDRAWAL
+
+    def parameters(self, task: Task) -> dict[str, Any]:
         tool = task.tool
-        job = Job(
-            queue=queue_of(task.namespace, tool),
-            priority=task.priority,
-            task_name=ATTEMPT,
-            task_kwargs={"namespace": task.namespace, "tool": tool.name, "version": tool.version},
-            lock=None,
-            queueing_lock=None,
-        )
-        async with _drivers_errors():
-            queued = await self._manager.defer_job_async(job, connection=transaction)
-        assert queued.id is not None  # noqa: S101 - it is queued
-        return queued.id
-
-    async def cancel(self, transaction: AsyncConnection[Any], numbers: Collection[int]) -> None:
-        async with _drivers_errors():
-            for number in numbers:
-                await self._manager.cancel_job_by_id_async(number, delete_job=True, connection=transaction)
+        return {
+            "job_queue": queue_of(task.namespace, tool),
+            "job_priority": task.priority,
+            "job_args": json.dumps({"namespace": task.namespace, "tool": tool.name, "version": tool.version}),
+        }
 
     async def is_ready(self, transaction: AsyncConnection[Any]) -> bool:
         return await schema.is_ready(transaction, self._schema)
@@ -65,14 +56,3 @@ def _keep_quiet() -> None:
     for name in ("procrastinate", "psycopg.pool"):
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-@asynccontextmanager
-async def _drivers_errors() -> AsyncGenerator[None]:
-    """The store knows what the driver's errors mean, and Procrastinate wraps them."""
-    try:
-        yield
-    except ConnectorException as error:
-        if isinstance(error.__cause__, psycopg.Error):
-            raise error.__cause__ from error
-        raise

@@ -5,6 +5,7 @@ not take what a newer one brought, and waits for nothing that only the newer one
 """
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 
 from raincheck.core.records import Tool
@@ -16,6 +17,7 @@ DIGEST = 12
 """Bytes. Procrastinate makes a channel of each queue, and a channel's name has 63 characters, 23 of them its own."""
 
 
+@lru_cache(1_024)
 def queue_of(namespace: str, tool: Tool) -> str:
     """The queue's name: of 39 characters at most, and another for every other tool, version or namespace."""
     digest = blake2b(digest_size=DIGEST)

@@ -14,7 +14,12 @@ from psycopg.sql import SQL, Identifier
 from raincheck.errors import ConfigurationError
 from raincheck.stores.postgres.migrate import fetch_one
 
-NEEDED = ("procrastinate_defer_jobs_v1", "procrastinate_fetch_job_v2", "procrastinate_retry_job_v2")
+NEEDED = (
+    "procrastinate_defer_jobs_v1",
+    "procrastinate_fetch_job_v2",
+    "procrastinate_retry_job_v2",
+    "procrastinate_cancel_job_v1",
+)
 """Functions that an installation must have that is not ours."""
 
 _FOUND = """

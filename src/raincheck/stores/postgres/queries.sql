@@ -1,6 +1,7 @@
 -- name: insert_task
 -- A new task with its first history entry, what it was called with, and its turn in the queue, if it enters that. No other
--- creation of the same owner is in between. Returns what a quota asks of them, as it was before.
+-- creation of the same owner is in between. Returns what a quota asks of them, as it was before: if that is too much, nothing is
+-- kept.
 WITH admitted AS MATERIALIZED (
     SELECT live, latest FROM admit(%(namespace)s, %(owner)s, %(most_live)s, %(most_created)s, %(since)s)
 ), new AS (
@@ -8,19 +9,16 @@ WITH admitted AS MATERIALIZED (
         id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
         retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, pausing, signals, open_inputs, entries,
         progress_done, progress_total, status_message, is_error, state, state_since, state_number, subject, turn, job_id
-    ) VALUES (
+    ) SELECT
         %(id)s, %(namespace)s, %(owner)s, %(tool)s, %(tool_version)s, %(created_at)s, %(parent_id)s, %(idempotency_key)s,
         %(request_digest)s, %(priority)s, %(deadline_at)s, %(retry)s, %(keep)s, %(ttl)s, %(updated_at)s, %(phase)s, %(due_at)s,
-        %(version)s, %(fence)s, %(failures)s, %(pausing)s, %(signals)s, %(open_inputs)s, %(entries)s, %(progress_done)s,
-        %(progress_total)s, %(status_message)s, %(is_error)s, %(state)s, %(state_since)s, %(state_number)s, %(subject)s,
-        (
-            SELECT CASE WHEN %(enters)s THEN
-                next_turn(%(namespace)s, %(owner)s, %(priority)s, false, %(tool)s, %(tool_version)s)
-            ELSE 0 END
-            FROM admitted
-        ),
+        %(version)s, %(fence)s, 0, 0, 0, 0, %(entries)s, NULL, NULL, %(status_message)s, 0, %(state)s, %(state_since)s,
+        %(state_number)s, %(subject)s,
+        CASE WHEN %(enters)s THEN
+            next_turn(%(namespace)s, %(owner)s, %(priority)s, false, %(tool)s, %(tool_version)s)
+        ELSE 0 END,
         %(job_id)s
-    )
+    FROM admitted WHERE (%(most_live)s = 0 OR live < %(most_live)s) AND latest IS NULL
     RETURNING pk
 ), entry AS (
     INSERT INTO history (task_pk, seq, at, event, before, after, attempt, actor, note, detail)
@@ -33,7 +31,7 @@ WITH admitted AS MATERIALIZED (
     INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'caller', %(caller)s::bytea FROM new
     WHERE %(caller)s::bytea IS NOT NULL
 )
-SELECT live, latest, pg_notify(%(channel)s, %(news)s) FROM admitted;
+SELECT live, latest, pk, pg_notify(%(channel)s, %(news)s) FROM admitted LEFT JOIN new ON true;
 
 -- name: update_task
 -- A change of the record with its history entry and what else it brings, if the record is still the one that was read. An attempt
@@ -75,7 +73,7 @@ WITH changed AS (
     )
     ON CONFLICT (namespace, priority) DO UPDATE SET served = greatest(lines.served, excluded.served)
 )
-SELECT pk, job_id, pg_notify(%(channel)s, %(news)s) FROM changed;
+SELECT pk, job_id, pg_notify(%(channel)s, %(news)s), %(withdrawal)s FROM changed;
 
 -- name: lock_parent
 -- A parent, which can't change until this transaction ends.

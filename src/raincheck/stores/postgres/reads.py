@@ -1,6 +1,6 @@
 """What is read, each as of one moment: what takes several statements runs in a transaction that sees one moment."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, TypeAlias, cast
@@ -17,6 +17,7 @@ from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import InvalidValue, TaskNotFound
 from raincheck.stores import rows as shared
 from raincheck.stores.checks import check_secret_name
+from raincheck.stores.journals import journal_of
 from raincheck.stores.postgres import rows
 from raincheck.stores.postgres.clock import DatabaseClock
 from raincheck.stores.postgres.queries import QUERIES
@@ -50,39 +51,14 @@ async def journal(connection: Connection, task_id: TaskId, scope: Scope, now: da
     *_, has_more = row
     if not has_more:
         # Most have nothing of it when they begin, and one statement sees one moment.
-        return _journal(rows.task_of(row), row)
+        return journal_of(rows.task_of(row), row[-4:-1])
     async with _one_moment(connection):
         row = await _row(connection, "journal", task_id, scope, now)
         of_task = {"pk": shared.pk_of(row)}
         steps = await _all(connection, "all_steps", of_task)
         inputs = await _all(connection, "all_inputs", of_task)
         artifacts = await _all(connection, "artifact_names", of_task)
-    return _journal(rows.task_of(row), row, steps, inputs, artifacts)
-
-
-def note_journals(journals: dict[TaskId, Journal], begun: Iterable[Task], found: Iterable[rows.Row]) -> None:
-    """Remember the journals of tasks that have just been begun, of those for which all of it is in their row."""
-    whole = {shared.id_of(row): row for row in found if not row[-1]}
-    journals.update((task.id, _journal(task, whole[task.id])) for task in begun if task.id in whole)
-
-
-def _journal(
-    task: Task,
-    row: rows.Row,
-    steps: Sequence[rows.Row] = (),
-    inputs: Sequence[rows.Row] = (),
-    artifacts: Sequence[rows.Row] = (),
-) -> Journal:
-    *_, arguments, caller, variables, _ = row
-    return Journal(
-        task,
-        arguments,
-        caller,
-        variables,
-        tuple(map(shared.step_of, steps)),
-        tuple(map(shared.input_of, inputs)),
-        tuple(name for (name,) in artifacts),
-    )
+    return journal_of(rows.task_of(row), row[-4:-1], steps, inputs, artifacts)
 
 
 async def artifact(connection: Connection, task_id: TaskId, name: str, scope: Scope, now: datetime) -> Artifact | None:

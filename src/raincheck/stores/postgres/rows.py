@@ -18,12 +18,15 @@ def task_of(row: Row) -> Task:
     return rows.task_of(row[:39])
 
 
-_NOT_YET = ("attempt_started_at", "lease_holder", "lease_expires_at", "finished_at", "expires_at")
+_NOT_YET = frozenset(
+    {"attempt_started_at", "lease_holder", "lease_expires_at", "finished_at", "expires_at", "failures", "pausing"}
+    | {"signals", "open_inputs", "progress_done", "progress_total", "is_error"}
+)
 """What a new task has nothing of. Not spelled out: statements with many parameters are parsed anew every time."""
 
 
-def parameters_of_creation(creation: Creation, job_id: int | None) -> Parameters:
-    """All that `insert_task` takes, but for the news."""
+def parameters_of_creation(creation: Creation) -> Parameters:
+    """All that `insert_task` takes, but for bounds and news. If it gets a job, that is made by the statement."""
     row = rows.row_of_creation(creation)
     return {
         **{name: value for name, value in row.items() if name not in _NOT_YET},
@@ -31,7 +34,7 @@ def parameters_of_creation(creation: Creation, job_id: int | None) -> Parameters
         "arguments": creation.arguments,
         "caller": creation.caller,
         "enters": enters_queue(None, creation.task),
-        "job_id": job_id,
+        "job_id": None,
     }
 
 
@@ -47,6 +50,7 @@ def parameters_of_change(change: Change, job_id: int | None) -> Parameters:
         "enters": enters_queue(change.before, change.after),
         "serves": change.before.phase is Phase.QUEUED and change.after.phase is Phase.RUNNING,
         "job_id": job_id,
+        "withdrawal": None,
     }
 
 

@@ -75,7 +75,6 @@ class PostgresStore:
         self.capabilities = Capabilities(
             durable=True, shared=True, takes_offers=False, clock=self._clock, make_dispatcher=dispatcher
         )
-        """What it can do beyond the contract's core."""
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._target.shown!r})"
@@ -120,7 +119,8 @@ class PostgresStore:
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
     ) -> Task:
         del claim  # Attempts are carried to whoever has room: it is declared that offers are declined.
-        return await self._write(partial(writes.create, creation=creation, quota=quota, now=now))
+        write = writes.Creating(creation, quota, now)
+        return await self._opened().write(write, is_single=write.is_single, may_repeat=write.is_single)
 
     async def commit(self, changes: Sequence[Change]) -> None:
         is_single = len(changes) == 1 and writes.is_single(changes[0])

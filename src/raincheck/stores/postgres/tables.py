@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias, cast
 
 from psycopg import AsyncConnection, AsyncCursor
@@ -61,34 +61,39 @@ class Tables:
     async def insert(self, creation: Creation, quota: Quota, now: datetime) -> None:
         """Begin a new task, if its owner may have one more."""
         new = creation.task
-        job_id = await self.enqueue(new) if rows.wants_job(None, new) else None
         since = None if quota.created is None else shared.to_micros(now - quota.window)
         bounds = {"most_live": quota.live or 0, "most_created": quota.created, "since": since}
-        parameters = rows.parameters_of_creation(creation, job_id) | bounds | self._news(new.id)
-        inserted = await self._insert_once("insert_task", parameters, lambda: AlreadyRecorded(new.id))
-        ((live, latest, _),) = await inserted.fetchall()
-        # Counted before it, in one statement with it. If it is one too many, all of it is taken back.
+        parameters = rows.parameters_of_creation(creation) | bounds | self._news(new.id)
+        statement = QUERIES["insert_task"]
+        if self._jobs is not None and rows.wants_job(None, new):
+            statement, parameters = _with_job(self._jobs.deferral), parameters | self._jobs.parameters(new)
+        inserted = await self._insert_once(statement, parameters, lambda: AlreadyRecorded(new.id))
+        ((live, latest, _, _),) = await inserted.fetchall()
+        # Counted before it, in one statement with it. If it is one too many, it was left out.
         quota.check_live(live)
         if quota.created is not None:
             quota.check_created(rows.moment(latest), now)
         self.touched.append(new.id)
 
-    async def write(self, change: Change, *, has_job: bool = False) -> int | None:
+    async def write(self, change: Change, *, has_job: bool = False, withdraws: bool = False) -> None:
         """Do what the change says, if it still holds, and begin the tasks that it spawns.
 
-        A task that can run then gets a job, unless whoever writes has one in hand for it. Returns the job that was
-        queued with it last.
+        A task that can run then gets a job, unless whoever writes has one in hand for it. One that leaves the queue
+        gives up its job, unless it is begun; with `withdraws`, also then.
         """
         before, after = change.before, change.after
         # If it holds, the stored task has the phase from before.
         job_id = await self.enqueue(after) if rows.wants_job(before, after) and not has_job else None
         parameters = rows.parameters_of_change(change, job_id)
-        row = await (await self.execute("update_task", parameters | self._news(after.id))).fetchone()
+        statement = QUERIES["update_task"]
+        leaves = before.phase is Phase.QUEUED and after.phase not in (Phase.QUEUED, Phase.RUNNING)
+        if self._jobs is not None and (leaves or withdraws):
+            statement = _without_job(self._jobs.withdrawal)
+        updated = await self.connection.execute(cast("Any", statement), parameters | self._news(after.id))
+        row = await updated.fetchone()
         if row is None:
             raise StaleChange(before.id)
-        pk, queued_with, _ = row
-        if before.phase is Phase.QUEUED and after.phase not in (Phase.QUEUED, Phase.RUNNING):
-            await self.cancel_jobs([queued_with])
+        pk = row[0]
         if change.leaves_state:
             await self.execute("forget_steps", {"pk": pk})
             await self.execute("forget_answered", {"pk": pk})
@@ -96,7 +101,7 @@ class Tables:
             finished_at = shared.to_micros(step.finished_at)
             values = (pk, step.name, step.occurrence, step.fingerprint, step.result, step.attempt, finished_at)
             duplicate = partial(AlreadyRecorded.step, before.id, step.name, step.occurrence)
-            await self._insert_once("insert_steps", values, duplicate)
+            await self._insert_once(QUERIES["insert_steps"], values, duplicate)
         if change.inputs:
             await self._write_inputs(pk, change)
         for artifact in change.artifacts:
@@ -105,12 +110,6 @@ class Tables:
         self.touched.append(after.id)
         for creation in change.spawned:
             await self.insert(creation, change.quota, creation.task.created_at)
-        return queued_with
-
-    async def cancel_jobs(self, numbers: Sequence[int | None]) -> None:
-        known = [number for number in numbers if number is not None]
-        if known and self._jobs is not None:
-            await self._jobs.cancel(self.connection, known)
 
     async def tell_of(self, task_ids: Sequence[TaskId]) -> None:
         """Tell others of tasks that changed otherwise than by `insert` or `write`."""
@@ -120,7 +119,11 @@ class Tables:
 
     async def enqueue(self, task: Task) -> int | None:
         """Have somebody told that there is something to run, of this task's tool."""
-        return None if self._jobs is None else await self._jobs.enqueue(self.connection, task)
+        if self._jobs is None:
+            return None
+        query: Any = f"SELECT {self._jobs.deferral}"
+        row = await (await self.connection.execute(query, self._jobs.parameters(task))).fetchone()
+        return None if row is None else row[0]
 
     async def _write_inputs(self, pk: int, change: Change) -> None:
         for question in change.inputs:
@@ -131,13 +134,13 @@ class Tables:
             asked_at = shared.to_micros(question.asked_at)
             values = (pk, question.key, str(question.kind), question.request, asked_at, question.attempt)
             duplicate = partial(AlreadyRecorded.question, change.before.id, question.key)
-            await self._insert_once("insert_input", values, duplicate)
+            await self._insert_once(QUERIES["insert_input"], values, duplicate)
 
     async def _insert_once(
-        self, query: str, parameters: Parameters, duplicate: Callable[[], AlreadyRecorded]
+        self, statement: str, parameters: Parameters, duplicate: Callable[[], AlreadyRecorded]
     ) -> AsyncCursor[rows.Row]:
         try:
-            return await self.execute(query, parameters)
+            return await self.connection.execute(cast("Any", statement), parameters)
         except UniqueViolation as error:
             if error.diag.constraint_name == "tasks_by_key":
                 # Another who asked with the same key was quicker. Whoever tries again finds their task.
@@ -146,3 +149,15 @@ class Tables:
 
     def _news(self, task_id: TaskId) -> rows.Parameters:
         return {"channel": self._channel, "news": next(tell(self._origin, [task_id]))}
+
+
+@lru_cache(8)
+def _with_job(deferral: str) -> str:
+    """The statement that keeps a new task, and queues its job in one go."""
+    return QUERIES["insert_task"].replace("%(job_id)s", deferral)
+
+
+@lru_cache(8)
+def _without_job(withdrawal: str) -> str:
+    """The statement that writes a change, and takes back the job that the task was queued with."""
+    return QUERIES["update_task"].replace("%(withdrawal)s", withdrawal)

@@ -10,20 +10,41 @@ from raincheck.core.durations import Sketch, merge_news
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId, Tool
+from raincheck.errors import AlreadyRecorded
 from raincheck.stores import rows as shared
 from raincheck.stores.checks import check_definitions, check_named_once, new_secret
+from raincheck.stores.journals import note_journals
 from raincheck.stores.postgres import reads, rows
 from raincheck.stores.postgres.tables import Tables
 from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, page_size
 
 
-async def create(tables: Tables, creation: Creation, quota: Quota, now: datetime) -> Task:
-    if creation.task.idempotency_key is not None:
-        found = await _task_with_key(tables, creation, now)
-        if found is not None:
-            return found
-    await tables.insert(creation, quota, now)
-    return creation.task
+class Creating:
+    """Keeps a new task, however often it is tried."""
+
+    def __init__(self, creation: Creation, quota: Quota, now: datetime) -> None:
+        self._creation = creation
+        self._quota = quota
+        self._now = now
+        self._tries = 0
+        # With a key, it is looked for first. Without, it is one statement, which may be said twice: its id is new.
+        self.is_single = creation.task.idempotency_key is None
+
+    async def __call__(self, tables: Tables) -> Task:
+        self._tries += 1
+        new = self._creation.task
+        if new.idempotency_key is not None:
+            found = await _task_with_key(tables, self._creation, self._now)
+            if found is not None:
+                return found
+        try:
+            await tables.insert(self._creation, self._quota, self._now)
+        except AlreadyRecorded:
+            if self._tries == 1:
+                raise
+            # It was kept before, and only the answer was lost.
+            tables.touched.append(new.id)
+        return new
 
 
 async def commit(tables: Tables, changes: Sequence[Change]) -> None:
@@ -37,8 +58,8 @@ def is_single(change: Change) -> bool:
     ends = change.after.is_terminal and not change.before.is_terminal
     concerns_family = ends and (change.after.parent_id is not None or change.after.phase is not Phase.COMPLETED)
     brings_more = change.steps or change.inputs or change.artifacts or change.spawned or change.leaves_state
-    changes_jobs = change.before.phase is Phase.QUEUED or rows.wants_job(change.before, change.after)
-    return not (concerns_family or brings_more or changes_jobs)
+    # A job that is queued before it turns out that the change does not hold is taken back with it.
+    return not (concerns_family or brings_more or rows.wants_job(change.before, change.after))
 
 
 async def claim(tables: Tables, request: ClaimRequest, now: datetime) -> tuple[Task, ...]:
@@ -47,7 +68,7 @@ async def claim(tables: Tables, request: ClaimRequest, now: datetime) -> tuple[T
         "limit": request.limit,
         "due_limit": DUE_LIMIT,
     }
-    if request.told is None:
+    if request.told is None and not request.withdraws:
         for change in request.wake(await tables.tasks("due_tasks", parameters), now):
             await tables.write(change)
     found = await tables.fetch("queued_tasks", parameters)
@@ -56,11 +77,12 @@ async def claim(tables: Tables, request: ClaimRequest, now: datetime) -> tuple[T
         queued = await _look_closer(tables, request, request.told, now)
     begun = request.begin(queued, now)
     for change in begun:
-        job_id = await tables.write(change)
-        if request.told not in (None, change.after.tool):
-            await _change_jobs(tables, request, job_id)
+        is_others = request.told not in (None, change.after.tool)
+        await tables.write(change, withdraws=is_others or request.withdraws)
+        if is_others:
+            await _give_back(tables, request)
     if request.journals is not None:
-        reads.note_journals(request.journals, [change.after for change in begun], found)
+        note_journals(request.journals, [change.after for change in begun], found)
     return tuple(change.after for change in begun)
 
 
@@ -81,10 +103,9 @@ async def _look_closer(tables: Tables, request: ClaimRequest, told: Tool, now: d
     return found
 
 
-async def _change_jobs(tables: Tables, request: ClaimRequest, job_id: int | None) -> None:
-    """The job of one tool served to begin a task of another, whose own job is not needed any more: give one back."""
+async def _give_back(tables: Tables, request: ClaimRequest) -> None:
+    """The job of one tool served to begin a task of another, whose own was taken back: give one back for it."""
     assert request.told is not None  # noqa: S101 - else there is nothing to give back
-    await tables.cancel_jobs([job_id])
     parameters = reads.tools_parameters(request.namespace, frozenset({request.told})) | {"limit": 1}
     for left in await tables.tasks("waiting_tasks", parameters):
         await tables.enqueue(left)

@@ -9,16 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
+from raincheck.address import Synchronous
 from raincheck.errors import ConfigurationError, StoreReadOnly, StoreUnavailable
 from raincheck.stores.sqlite.errors import translate
 from raincheck.stores.sqlite.migrate import Migration, migrate, schema_version
 
 Connect: TypeAlias = Callable[[str, float], sqlite3.Connection]
 """Opens a connection to a path, waiting so many seconds for locks."""
-
-Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 
 Identity: TypeAlias = tuple[int, int]
 """Tells a file from another that comes in its place."""

@@ -149,8 +149,16 @@ WHERE namespace = :namespace AND phase = 'parked' AND due_at <= :now
 ORDER BY due_at, id LIMIT :due_limit;
 
 -- name: queued_tasks
--- The next tasks to run, of the tools that are asked for.
-SELECT * FROM tasks
+-- The next tasks to run, of the tools that are asked for, each with its payloads, and whether it has steps, questions or artifacts.
+SELECT
+    tasks.*,
+    (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'arguments'),
+    (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'caller'),
+    (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'variables'),
+    EXISTS (SELECT 1 FROM steps WHERE task_pk = tasks.pk)
+        OR EXISTS (SELECT 1 FROM inputs WHERE task_pk = tasks.pk)
+        OR EXISTS (SELECT 1 FROM artifacts WHERE task_pk = tasks.pk)
+FROM tasks
 WHERE namespace = :namespace AND phase = 'queued'
     AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools))
 ORDER BY priority DESC, turn, created_at, id LIMIT :limit;
@@ -205,9 +213,11 @@ SELECT * FROM tasks
 WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
     AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner);
 
--- name: payload
--- One payload of a task.
-SELECT body FROM payloads WHERE task_pk = ? AND kind = ?;
+-- name: view_task
+-- The same with the task's outcome, if it has one. One statement, so that it is as of one moment without a transaction.
+SELECT tasks.*, (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'outcome') FROM tasks
+WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
+    AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner);
 
 -- name: payloads
 -- All payloads of a task.

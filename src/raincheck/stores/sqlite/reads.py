@@ -17,6 +17,7 @@ from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import InvalidValue, TaskNotFound
 from raincheck.stores import rows
 from raincheck.stores.checks import check_secret_name
+from raincheck.stores.journals import journal_of
 from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, overdue_of, page_size
 from raincheck.stores.sqlite.errors import Damaged
 from raincheck.stores.sqlite.queries import QUERIES
@@ -33,16 +34,17 @@ def load(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: dat
 
 
 def view(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> View:
+    # Polls are most of what is ever asked, and most need no more than this.
+    *row, outcome = _row(connection, task_id, scope, now, "view_task")
+    task = rows.task_of(row)
+    if task.is_terminal or not task.open_inputs:
+        return View(task, outcome, ())
     with _one_moment(connection):
-        row = _row(connection, task_id, scope, now)
-        pk, task = rows.pk_of(row), rows.task_of(row)
-        if task.is_terminal:
-            outcome = connection.execute(QUERIES["payload"], (pk, "outcome")).fetchone()
-            return View(task, None if outcome is None else outcome[0], ())
-        if not task.open_inputs:
-            return View(task, None, ())
-        inputs = connection.execute(QUERIES["open_inputs"], (pk,)).fetchall()
-        return View(task, None, tuple(map(rows.input_of, inputs)))
+        # Again, since it may have changed between the two.
+        *row, outcome = _row(connection, task_id, scope, now, "view_task")
+        task = rows.task_of(row)
+        inputs = () if task.is_terminal else connection.execute(QUERIES["open_inputs"], (row[0],)).fetchall()
+    return View(task, outcome, tuple(map(rows.input_of, inputs)))
 
 
 def journal(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Journal:
@@ -53,15 +55,8 @@ def journal(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: 
         steps = connection.execute(QUERIES["all_steps"], of_task).fetchall()
         inputs = connection.execute(QUERIES["all_inputs"], of_task).fetchall()
         artifacts = connection.execute(QUERIES["artifact_names"], of_task).fetchall()
-    return Journal(
-        rows.task_of(row),
-        payloads["arguments"],
-        payloads.get("caller"),
-        payloads.get("variables"),
-        tuple(map(rows.step_of, steps)),
-        tuple(map(rows.input_of, inputs)),
-        tuple(name for (name,) in artifacts),
-    )
+    kept = (payloads["arguments"], payloads.get("caller"), payloads.get("variables"))
+    return journal_of(rows.task_of(row), kept, steps, inputs, artifacts)
 
 
 def artifact(
@@ -149,9 +144,11 @@ def durations(connection: sqlite3.Connection, namespace: str) -> dict[str, Sketc
         raise Damaged(str(error)) from error
 
 
-def _row(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> rows.Row:
+def _row(
+    connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime, query: str = "load_task"
+) -> rows.Row:
     parameters = _scope_parameters(scope) | {"id": bindable(task_id), "now": rows.to_micros(now)}
-    row: rows.Row | None = connection.execute(QUERIES["load_task"], parameters).fetchone()
+    row: rows.Row | None = connection.execute(QUERIES[query], parameters).fetchone()
     if row is None:
         raise TaskNotFound(task_id)
     return row

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
+from raincheck.address import Synchronous
 from raincheck.core.change import Change, Creation
 from raincheck.core.content import Artifact, Journal, View
 from raincheck.core.durations import Sketch
@@ -31,7 +32,6 @@ from raincheck.stores.sqlite import reads, writes
 from raincheck.stores.sqlite.connect import (
     Connect,
     Identity,
-    Synchronous,
     connect,
     find_file,
     identity_of,
@@ -67,7 +67,7 @@ class SqliteStore:
         if synchronous not in get_args(Synchronous):
             raise ConfigurationError(f"synchronous is one of {get_args(Synchronous)}, not {synchronous!r}")
         self._path = Path(path)
-        self._synchronous: Synchronous = synchronous
+        self.synchronous: Synchronous = synchronous
         self._lock_timeout = lock_timeout
         self._connect = connect
         # Tells this handle's changes, which its listeners hear of directly, from those of others on the same file.
@@ -103,7 +103,7 @@ class SqliteStore:
         )
         # The real one from now on, so that it stays the same file if the program changes its folder.
         self._path, self._identity = path, await asyncio.to_thread(identity_of, path)
-        write = partial(open_writer, self._connect, path, self._lock_timeout, self._synchronous)
+        write = partial(open_writer, self._connect, path, self._lock_timeout, self.synchronous)
         read = partial(open_reader, self._connect, path, self._lock_timeout)
         known_version = migrations[-1].version
         writer = WriteLane("raincheck-write", path, self._identity, write, known_version, self._feeds.publish)
@@ -123,7 +123,7 @@ class SqliteStore:
 
     def twin(self) -> "SqliteStore":
         twin = SqliteStore(
-            self._path, synchronous=self._synchronous, lock_timeout=self._lock_timeout, connect=self._connect
+            self._path, synchronous=self.synchronous, lock_timeout=self._lock_timeout, connect=self._connect
         )
         twin._is_twin, twin._identity = True, self._identity
         return twin

@@ -13,6 +13,7 @@ from raincheck.core.limits import Quota
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.stores import rows
 from raincheck.stores.checks import check_definitions, check_named_once, new_secret
+from raincheck.stores.journals import note_journals
 from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, page_size
 from raincheck.stores.sqlite import reads
 from raincheck.stores.sqlite.queries import QUERIES
@@ -71,11 +72,14 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
     tables = Tables(connection)
     for change in request.wake(_tasks(connection, "due_tasks", parameters), now):
         tables.write(change)
-    begun = request.begin(_tasks(connection, "queued_tasks", parameters), now)
+    found = connection.execute(QUERIES["queued_tasks"], parameters).fetchall()
+    begun = request.begin([rows.task_of(row[:39]) for row in found], now)
     for change in begun:
         tables.write(change)
     if begun:
         tables.advance_lines(change.after.id for change in begun)
+    if request.journals is not None:
+        note_journals(request.journals, [change.after for change in begun], found)
     return Written(tuple(change.after for change in begun), tuple(dict.fromkeys(tables.touched)))
 
 

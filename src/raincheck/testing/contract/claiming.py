@@ -6,16 +6,17 @@ from datetime import timedelta
 import pytest
 
 from raincheck.core.commands import Cancel, Complete, Fail, Interrupt, Note, Park, Pause, Release, Resume
+from raincheck.core.content import Journal
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import encode
-from raincheck.core.records import Task, Tool
+from raincheck.core.records import Task, TaskId, Tool
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import LeaseLost, StaleChange
 from raincheck.stores.apply import sweep
 from raincheck.stores.requests import ClaimRequest, HeldAttempt
 from raincheck.testing.contract.base import ContractBase
-from raincheck.testing.scene import LEASE, TOOL, Scene
+from raincheck.testing.scene import EVERYTHING, LEASE, NAMESPACE, TOOL, Scene
 
 
 def held(task: Task) -> HeldAttempt:
@@ -241,3 +242,17 @@ class ClaimingContract(ContractBase):
         request = ClaimRequest("elsewhere", frozenset({TOOL}), "worker", LEASE, 1)
         assert await scene.claim() == ()
         assert len(await scene.store.claim(request, now=scene.clock.now())) == 1
+
+    async def test_a_claim_that_tells_of_journals_tells_what_is_kept(self, scene: Scene) -> None:
+        again = await scene.begin()
+        again = await scene.do(again, Note(1, steps=(scene.step("load"),)))
+        await scene.do(again, Release(1))
+        fresh = await scene.create()
+        journals: dict[TaskId, Journal] = {}
+        request = ClaimRequest(NAMESPACE, frozenset({TOOL}), "worker", LEASE, 2, journals=journals)
+        begun = await scene.store.claim(request, now=scene.clock.now())
+        assert {task.id for task in begun} == {fresh.id, again.id}
+        # A store need not, and leaves out those that have more than it has read.
+        assert again.id not in journals
+        for task_id, journal in journals.items():
+            assert journal == await scene.store.journal(task_id, EVERYTHING, now=scene.clock.now())
