@@ -11,7 +11,6 @@ from bench.rounds import in_turns
 from bench.work import Begin, begin_from_queue, begin_own, live
 from raincheck.stores.sqlite import SqliteStore
 
-TASKS = 5_000
 CALLERS = 64
 
 
@@ -21,39 +20,39 @@ WAYS: dict[str, tuple[str, Begin]] = {
 }
 
 
-async def measure(folder: Path, *, rounds: int, progress: Progress) -> list[Figure]:
-    return [await _measure(folder, name, rounds=rounds, progress=progress) for name in WAYS]
+async def measure(folder: Path, *, tasks: int, rounds: int, progress: Progress) -> list[Figure]:
+    return [await _measure(folder, name, tasks=tasks, rounds=rounds, progress=progress) for name in WAYS]
 
 
-async def _measure(folder: Path, name: str, *, rounds: int, progress: Progress) -> Figure:
+async def _measure(folder: Path, name: str, *, tasks: int, rounds: int, progress: Progress) -> Figure:
     way, begin = WAYS[name]
     slug = name.replace(", ", "-")
-    progress.stage(f"{name}: recording what {TASKS:,} tasks write")
+    progress.stage(f"{name}: recording what {tasks:,} tasks write")
     recording = Recording()
-    await _seconds(SqliteStore(folder / f"{slug}-recorded.db", connect=recording.connect), begin)
+    await _seconds(SqliteStore(folder / f"{slug}-recorded.db", connect=recording.connect), tasks, begin)
     statements = recording.statements()
 
     numbers = count()
 
     async def ours() -> float:
-        return TASKS / await _seconds(SqliteStore(folder / f"{slug}-ours-{next(numbers)}.db"), begin)
+        return tasks / await _seconds(SqliteStore(folder / f"{slug}-ours-{next(numbers)}.db"), tasks, begin)
 
     async def bare() -> float:
-        return TASKS / replay(statements, folder / f"{slug}-bare-{next(numbers)}.db")
+        return tasks / replay(statements, folder / f"{slug}-bare-{next(numbers)}.db")
 
-    progress.stage(f"{name}: {rounds} rounds of {TASKS:,} tasks by {CALLERS} callers, and by the bare driver")
+    progress.stage(f"{name}: {rounds} rounds of {tasks:,} tasks by {CALLERS} callers, and by the bare driver")
     pair = await in_turns(rounds, ours, bare, progress)
     what = (
-        f"create, begin, complete of {TASKS} tasks by {CALLERS} callers ({way}), against sqlite3 writing the same rows"
+        f"create, begin, complete of {tasks} tasks by {CALLERS} callers ({way}), against sqlite3 writing the same rows"
     )
     return Figure(name, what, "tasks/s", pair.measured, pair.against, Bound("at least", 0.5))
 
 
-async def _seconds(store: SqliteStore, begin: Begin) -> float:
+async def _seconds(store: SqliteStore, tasks: int, begin: Begin) -> float:
     await store.open()
     try:
         begun = perf_counter()
-        await live(store, TASKS, CALLERS, begin=begin)
+        await live(store, tasks, CALLERS, begin=begin)
         return perf_counter() - begun
     finally:
         await store.close()

@@ -1,39 +1,57 @@
-"""The command: `python -m bench.wire [--quick] [--only NAME ...] [--json FILE]` prints a table."""
+"""The command: `python -m bench.wire [--quick] [--only NAME ...] [--json FILE] [--write]` prints a table."""
 
 import argparse
 import asyncio
 import json
+import os
+import platform
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from bench.figure import table
 from bench.progress import Progress
-from bench.wire.measure import Extent, measure
+from bench.wire import page
+from bench.wire.measure import FULL, QUICK, measure
 from bench.wire.servers import SDK
 
 RESULTS = Path(__file__).parents[1] / "results"
 
 
+def machine() -> str:
+    """Where it was measured, in words."""
+    facts = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    model = next((line.partition(": ")[2] for line in facts.splitlines() if line.startswith("model name")), "unknown")
+    return f"{os.cpu_count()} cores ({model}), {platform.system()}, Python {platform.python_version()}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.wire", description="What callers see, over HTTP.")
-    parser.add_argument("--quick", action="store_true", help="16 callers at once, and one round")
+    parser.add_argument("--quick", action="store_true", help="less of it, once")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="servers, as the table names them")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--write", action="store_true", help="keep the figures, and write them into the page")
     options = parser.parse_args()
     only = None if options.only is None else frozenset([*options.only, SDK])
-    extent = Extent(1, 0.3, 200, (16,), only) if options.quick else Extent(3, 0.5, 1_000, (16, 1, 64), only)
+    extent = replace(QUICK if options.quick else FULL, servers=only)
     progress = Progress()
     RESULTS.mkdir(exist_ok=True)
     # Beside the results and not in the system's temporary folder, which may be in memory, where syncing is free.
     with tempfile.TemporaryDirectory(prefix="run-", dir=RESULTS) as folder:
-        figures, missing = asyncio.run(measure(Path(folder), extent, progress))
+        cells, missing = asyncio.run(measure(Path(folder), extent, progress))
     progress.end()
     for line in missing:
         print(f"bench: NOT MEASURED: {line}", file=sys.stderr)
-    print(table(figures))
+    print(table([cell.figure for cell in cells]))
     if options.json is not None:
-        options.json.write_text(json.dumps([figure.as_json() for figure in figures], indent=2) + "\n", encoding="utf-8")
+        content = json.dumps([cell.as_json() for cell in cells], indent=2)
+        options.json.write_text(content + "\n", encoding="utf-8")
+    if options.write:
+        page.save(machine(), cells)
+        where, kept = page.load()
+        text = page.PAGE.read_text(encoding="utf-8")
+        page.PAGE.write_text(page.fill(text, where, kept), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,14 +6,14 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from bench.figure import Bound, Figure
 from bench.progress import Progress
+from bench.wire.cell import Cell
 from bench.wire.orders import Operation, Order, Told
 from bench.wire.peers import peers, redis
-from bench.wire.servers import SDK, Running, Server, own_servers, plain_servers, running
+from bench.wire.servers import Running, own_servers, plain_servers, running
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "postgres"))
 from postgres_serving import PostgresServer
@@ -22,26 +22,7 @@ WORKERS = (1, 3)
 POSTGRES = {"shared_buffers": "256MB", "max_wal_size": "4GB", "autovacuum": "on"}
 """What a database has that is used in earnest: the one for tests is smaller, and is never tidied up."""
 
-OPERATIONS: Mapping[int, Sequence[Operation]] = {
-    16: ("create", "get", "get working", "cancel", "update", "result", "all done"),
-    1: ("create", "get", "result"),
-    64: ("create", "get"),
-}
-"""By how many callers at once."""
-
 _ONLY_2026: frozenset[Operation] = frozenset({"update"})
-
-AIMS: Mapping[tuple[str, Operation, int], float] = {
-    ("SQLite FULL", "create", 16): 0.60,
-    ("SQLite FULL", "get", 16): 1.0,
-    ("SQLite FULL", "all done", 16): 0.50,
-    ("SQLite FULL", "result", 1): 0.33,
-    ("PostgreSQL, 1 w", "create", 16): 0.45,
-    ("PostgreSQL, 1 w", "get", 16): 0.7,
-    ("PostgreSQL, 1 w", "all done", 16): 0.35,
-    ("PostgreSQL, 1 w", "result", 1): 0.25,
-}
-"""What each should be at least, as a part of the SDK's plain call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +33,23 @@ class Extent:
     seconds: float
     at_once: int
     """Tasks that are created and completed in one go."""
-    callers: Sequence[int]
+    operations: Mapping[int, Sequence[Operation]]
+    """By how many callers at once."""
     servers: frozenset[str] | None = None
     """Names. None is all of them."""
+
+
+FULL = Extent(
+    rounds=3,
+    seconds=0.5,
+    at_once=1_000,
+    operations={
+        16: ("create", "get", "get working", "cancel", "update", "result", "all done"),
+        1: ("create", "get", "result"),
+        64: ("create", "get"),
+    },
+)
+QUICK = Extent(rounds=1, seconds=0.3, at_once=200, operations={16: ("create", "get", "all done"), 1: ("result",)})
 
 
 class Client:
@@ -73,8 +68,8 @@ class Client:
         return Told(**json.loads(line))
 
 
-async def measure(folder: Path, extent: Extent, progress: Progress) -> tuple[list[Figure], list[str]]:
-    """The figures; and of each server that is missing, why."""
+async def measure(folder: Path, extent: Extent, progress: Progress) -> tuple[list[Cell], list[str]]:
+    """What each server did; and of each server that is missing, why."""
     async with AsyncExitStack() as stack:
         postgres = await asyncio.to_thread(PostgresServer, fsync=True)
         stack.push_async_callback(asyncio.to_thread, postgres.close)
@@ -90,40 +85,42 @@ async def measure(folder: Path, extent: Extent, progress: Progress) -> tuple[lis
         return await _rounds(client, up, extent, progress), missing
 
 
-async def _rounds(client: Client, up: Sequence[Running], extent: Extent, progress: Progress) -> list[Figure]:
-    rates: dict[tuple[str, Operation, int], list[float]] = {}
-    for callers in extent.callers:
-        for operation in OPERATIONS[callers]:
-            progress.stage(f"wire: {operation}, {callers} at once")
-            for number in range(extent.rounds):
-                # The plain servers first: those next to them are measured against what was measured just before.
-                for one in up:
-                    if one.server.has_tasks and operation in _ONLY_2026 and one.server.generation == "2025-11-25":
-                        continue
-                    told = await client.do(_order(one, operation, callers, extent))
-                    rates.setdefault((one.server.name, operation, callers), []).append(told.rate)
-                progress.tick(number + 1, extent.rounds)
-    servers = {one.server.name: one.server for one in up}
-    return [_figure(servers[name], operation, callers, rates) for name, operation, callers in rates if name != SDK]
+async def _rounds(client: Client, up: Sequence[Running], extent: Extent, progress: Progress) -> list[Cell]:
+    cells: list[Cell] = []
+    for callers, operations in extent.operations.items():
+        # Before it counts: what is compiled, prepared or connected at first is not what is measured.
+        await _block(client, up, "call", callers, replace(extent, rounds=1), progress)
+        blocks = [await _block(client, up, one, callers, extent, progress) for one in ("call", *operations)]
+        for operation, rates in zip(("call", *operations), blocks, strict=True):
+            for one in up:
+                if one.server.name in rates and one.server.has_tasks != (operation == "call"):
+                    against = rates[one.server.against]
+                    cells.append(Cell(one.server.name, operation, callers, rates[one.server.name], against))
+    return cells
+
+
+async def _block(
+    client: Client, up: Sequence[Running], operation: Operation, callers: int, extent: Extent, progress: Progress
+) -> dict[str, list[float]]:
+    """One operation in all rounds, by the names of servers. Those without tasks are called plainly in each."""
+    progress.stage(f"wire: {operation}, {callers} at once")
+    against = {one.server.against for one in up}
+    rates: dict[str, list[float]] = {}
+    for number in range(extent.rounds):
+        for one in up:
+            is_asked = one.server.has_tasks if operation != "call" else not one.server.has_tasks
+            is_2025s = operation in _ONLY_2026 and one.server.generation == "2025-11-25"
+            if (is_asked and not is_2025s) or one.server.name in against:
+                told = await client.do(_order(one, operation, callers, extent))
+                rates.setdefault(one.server.name, []).append(told.rate)
+        progress.tick(number + 1, extent.rounds)
+    return rates
 
 
 def _order(one: Running, operation: Operation, callers: int, extent: Extent) -> Order:
-    done = "call" if not one.server.has_tasks else operation
+    done = operation if one.server.has_tasks else "call"
     count = extent.at_once if done == "all done" else 1_000_000
     return Order(one.port, one.server.generation, done, callers, extent.seconds, count)
-
-
-def _figure(
-    server: Server, operation: Operation, callers: int, rates: Mapping[tuple[str, Operation, int], Sequence[float]]
-) -> Figure:
-    done = operation if server.has_tasks else "call"
-    against = rates[server.against, operation, callers]
-    what = f"{done} by {callers} at once on {server.name}, against the plain call of {server.against}"
-    limit = AIMS.get((server.name, operation, callers))
-    bound = None if limit is None else Bound("at least", limit)
-    return Figure(
-        f"{operation} x{callers}, {server.name}", what, "1/s", rates[server.name, operation, callers], against, bound
-    )
 
 
 @asynccontextmanager
