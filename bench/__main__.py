@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from bench import dispatch, grace, growth, rest, throughput
@@ -66,13 +65,10 @@ QUICK = Scale(
 
 
 async def measure(scale: Scale, folder: Path, progress: Progress) -> list[Figure]:
-    cells, missing = await wire.measure(folder, scale.wire, progress)
-    for line in missing:
-        print(f"bench: NOT MEASURED: {line}", file=sys.stderr)
-    throughput_of = partial(throughput.measure, tasks=scale.throughput_tasks, rounds=scale.throughput_rounds)
+    tasks, rounds = scale.throughput_tasks, scale.throughput_rounds
     return [
-        *(cell.figure for cell in cells),
-        *await throughput_of(folder, progress=progress),
+        *(cell.figure for cell in await wire.measure(folder, scale.wire, progress)),
+        *await throughput.measure(folder, tasks=tasks, rounds=rounds, progress=progress),
         *await growth.measure(folder, many=scale.many, rounds=scale.growth_rounds, progress=progress),
         *await rest.measure(folder, seconds=scale.idle_seconds, cycles=scale.cycles, progress=progress),
         *await grace.measure(folder, rounds=scale.grace_rounds, progress=progress),

@@ -9,18 +9,18 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
+from bench.markdown import fill_parts, markdown
 from bench.progress import Progress
 from bench.scale_model import BUSY, Cost, Costs, Load, Machine, Needs, Operation, first_wall, needs
 
 FOLDER = Path(__file__).parent
 MEASURED = FOLDER / "scale_costs.json"
 PAGE = FOLDER.parent / "docs" / "reference" / "sizing.md"
-PART = re.compile(r"(<!-- scale: (\w+) -->\n).*?(<!-- end scale -->)", re.DOTALL)
 TASKS = 600
 """How many are measured."""
 
@@ -76,7 +76,7 @@ def costs_table(costs: Costs) -> str:
         for name, cost in costs.operations.items()
     ]
     head = ("operation", "PostgreSQL, ms of CPU", "our process, ms of CPU", "commits", "notices", "WAL, kB")
-    return _markdown(head, rows)
+    return markdown(head, rows)
 
 
 def rest_table(costs: Costs) -> str:
@@ -94,7 +94,7 @@ def rest_table(costs: Costs) -> str:
         ("commits that notify", f"{costs.notified_commits:,.0f}/s"),
         ("commits that don't", f"{costs.plain_commits:,.0f}/s"),
     ]
-    return _markdown(("what", "measured"), rows)
+    return markdown(("what", "measured"), rows)
 
 
 def loads_table(costs: Costs) -> str:
@@ -121,16 +121,11 @@ def loads_table(costs: Costs) -> str:
         )
     head = ("load", "live", "new/s", "polls/s", "servers", "workers", "PG cores", "commits/s", "notices/s")
     head = (*head, "WAL, MB/s", "disk, GB", "first wall")
-    return _markdown(head, rows).replace(" inf ", " - ")
+    return markdown(head, rows).replace(" inf ", " - ")
 
 
 def _few(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
-
-
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def fill(page: str, costs: Costs) -> str:
@@ -141,7 +136,7 @@ def fill(page: str, costs: Costs) -> str:
         "rest": lambda: rest_table(costs),
         "loads": lambda: loads_table(costs),
     }
-    return PART.sub(lambda part: f"{part[1]}{parts[part[2]]()}\n{part[3]}", page)
+    return fill_parts(page, "scale", parts)
 
 
 def report(load: Load, it: Needs, costs: Costs, wall: str, room: float) -> str:

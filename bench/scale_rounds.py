@@ -2,19 +2,18 @@
 
 import asyncio
 import os
-import platform
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, LiteralString
 
 import httpx2
 import psycopg
 
+from bench.machine import machine
 from bench.progress import Progress
 from bench.scale_measure import CALLERS, LISTENERS, STEPS, PostgresServer, Site, Spent
 from bench.scale_model import Cost, Costs, Operation
@@ -100,8 +99,9 @@ async def _measure(site: Site, postgres: PostgresServer, store: str, count: int,
     progress.stage("forgetting them all")
     kept_bytes, vacuumed_bytes, operations["prune"] = await _forget(site, store)
     progress.stage("commits alone")
+    (version,) = postgres.run("SHOW server_version")[0]
     return Costs(
-        machine=_machine(postgres),
+        machine=machine(f"PostgreSQL {version.split()[0]}"),
         operations=operations,
         heard_process=heard_process,
         heard_database=max(0.0, telling / LISTENERS / operations["create"].notices),
@@ -184,10 +184,3 @@ async def _site(postgres: PostgresServer, store: str) -> AsyncGenerator[Site]:
         for process in (server, worker):
             process.terminate()
             await process.wait()
-
-
-def _machine(postgres: PostgresServer) -> str:
-    (version,) = postgres.run("SHOW server_version")[0]
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "?")
-    return f"{os.cpu_count()} cores ({model}), PostgreSQL {version.split()[0]}, Python {platform.python_version()}"

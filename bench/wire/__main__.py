@@ -3,27 +3,19 @@
 import argparse
 import asyncio
 import json
-import os
 import platform
-import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench.figure import table
+from bench.machine import machine
 from bench.progress import Progress
 from bench.wire import page
 from bench.wire.measure import FULL, QUICK, measure
 from bench.wire.servers import SDK
 
 RESULTS = Path(__file__).parents[1] / "results"
-
-
-def machine() -> str:
-    """Where it was measured, in words."""
-    facts = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    model = next((line.partition(": ")[2] for line in facts.splitlines() if line.startswith("model name")), "unknown")
-    return f"{os.cpu_count()} cores ({model}), {platform.system()}, Python {platform.python_version()}"
 
 
 def main() -> None:
@@ -39,16 +31,14 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     # Beside the results and not in the system's temporary folder, which may be in memory, where syncing is free.
     with tempfile.TemporaryDirectory(prefix="run-", dir=RESULTS) as folder:
-        cells, missing = asyncio.run(measure(Path(folder), extent, progress))
+        cells = asyncio.run(measure(Path(folder), extent, progress))
     progress.end()
-    for line in missing:
-        print(f"bench: NOT MEASURED: {line}", file=sys.stderr)
     print(table([cell.figure for cell in cells]))
     if options.json is not None:
-        content = json.dumps([cell.as_json() for cell in cells], indent=2)
+        content = json.dumps([asdict(cell) for cell in cells], indent=2)
         options.json.write_text(content + "\n", encoding="utf-8")
     if options.write:
-        page.save(machine(), cells)
+        page.save(machine(platform.system()), cells)
         where, kept = page.load()
         text = page.PAGE.read_text(encoding="utf-8")
         page.PAGE.write_text(page.fill(text, where, kept), encoding="utf-8")

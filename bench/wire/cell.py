@@ -1,9 +1,8 @@
 """A cell of the table: what one server did of one operation, next to the plain call that it is measured against."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any, Self
 
 from bench.figure import Bound, Figure
 
@@ -30,13 +29,6 @@ class Cell:
     callers: int
     measured: Sequence[float]
     against: Sequence[float]
-
-    @classmethod
-    def of_json(cls, content: Mapping[str, Any]) -> Self:
-        return cls(**content)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def aim(self) -> float | None:

@@ -39,13 +39,6 @@ class Connection:
         head = await self._head()
         await self._reader.readexactly(int(_value(head, _LENGTH) or 0))
 
-    async def stream(self, request: bytes) -> AsyncGenerator[Message]:
-        """The messages of an answer that is a stream, as they come."""
-        self._writer.write(request)
-        await self._head()
-        async for message in self._messages():
-            yield message
-
     async def _answer(self, request: bytes) -> Message:
         self._writer.write(request)
         head = await self._head()

@@ -68,21 +68,23 @@ class Client:
         return Told(**json.loads(line))
 
 
-async def measure(folder: Path, extent: Extent, progress: Progress) -> tuple[list[Cell], list[str]]:
-    """What each server did; and of each server that is missing, why."""
+async def measure(folder: Path, extent: Extent, progress: Progress) -> list[Cell]:
+    """What each server did. Of each that is missing, it is said why."""
     async with AsyncExitStack() as stack:
         postgres = await asyncio.to_thread(PostgresServer, fsync=True)
         stack.push_async_callback(asyncio.to_thread, postgres.close)
         await asyncio.to_thread(postgres.start, POSTGRES)
         databases = {count: await asyncio.to_thread(postgres.create_database, f"bench_{count}") for count in WORKERS}
         theirs, missing = peers(await stack.enter_async_context(redis(folder)))
+        for line in missing:
+            print(f"bench: NOT MEASURED: {line}", file=sys.stderr)
         wanted = [*plain_servers(), *own_servers(folder, databases), *theirs]
         if extent.servers is not None:
             wanted = [server for server in wanted if server.name in extent.servers]
         progress.stage(f"wire: starting {len(wanted)} servers")
         up = [await stack.enter_async_context(running(server)) for server in wanted]
         client = await stack.enter_async_context(_client())
-        return await _rounds(client, up, extent, progress), missing
+        return await _rounds(client, up, extent, progress)
 
 
 async def _rounds(client: Client, up: Sequence[Running], extent: Extent, progress: Progress) -> list[Cell]:

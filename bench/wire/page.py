@@ -1,27 +1,27 @@
 """What was measured, on the page about performance: written by the command, so that nobody has to copy it."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.markdown import fill_parts, markdown
 from bench.wire.cell import AIMS, Cell
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "performance.json"
 PAGE = ROOT / "docs" / "reference" / "performance.md"
-PART = re.compile(r"(<!-- performance: ([\w ]+) -->\n).*?(<!-- end performance -->)", re.DOTALL)
 
 
 def load() -> tuple[str, list[Cell]]:
     """Where it was measured, and what."""
     content: Mapping[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
-    return content["machine"], [Cell.of_json(cell) for cell in content["cells"]]
+    return content["machine"], [Cell(**cell) for cell in content["cells"]]
 
 
 def save(machine: str, cells: Sequence[Cell]) -> None:
-    rounded = [cell.as_json() | _whole(cell) for cell in cells]
+    rounded = [asdict(cell) | _whole(cell) for cell in cells]
     content = {"machine": machine, "cells": rounded}
     RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
@@ -38,7 +38,7 @@ def fill(page: str, machine: str, cells: Sequence[Cell]) -> str:
         "plain": lambda: table([cell for cell in cells if cell.operation == "call" and cell.callers == 16]),
         **{f"callers {count}": (lambda count=count: tasks_table(cells, count)) for count in (1, 16, 64)},
     }
-    return PART.sub(lambda part: f"{part[1]}{parts[part[2]]()}\n{part[3]}", page)
+    return fill_parts(page, "performance", parts)
 
 
 def aims_table(cells: Sequence[Cell]) -> str:
@@ -49,7 +49,7 @@ def aims_table(cells: Sequence[Cell]) -> str:
         cell = found[key]
         verdict = "met" if cell.ratio >= aim else "**missed**"
         rows.append((f"`{operation}`, {callers} at once", server, f"{aim:.2f}", _shown(cell), verdict))
-    return _markdown(("what", "server", "aim", "measured", ""), rows)
+    return markdown(("what", "server", "aim", "measured", ""), rows)
 
 
 def tasks_table(cells: Sequence[Cell], callers: int) -> str:
@@ -64,7 +64,7 @@ def table(cells: Sequence[Cell]) -> str:
         (server, *(_shown(found.get((server, operation))) for operation in operations))
         for server in dict.fromkeys(cell.server for cell in cells)
     ]
-    return _markdown(("server", *(f"`{operation}`" for operation in operations)), rows)
+    return markdown(("server", *(f"`{operation}`" for operation in operations)), rows)
 
 
 def _shown(cell: Cell | None) -> str:
@@ -72,8 +72,3 @@ def _shown(cell: Cell | None) -> str:
         return "-"
     low, *_, high = cell.ratios if len(cell.ratios) > 1 else [cell.ratio] * 2
     return f"{cell.ratio:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

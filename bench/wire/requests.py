@@ -68,10 +68,6 @@ class Requests:
         """Only in 2026: answers to what is asked under these keys."""
         return self._about("tasks/update", made, inputResponses=dict.fromkeys(keys, _ACCEPTED))
 
-    def listen(self, made: Made) -> bytes:
-        """Only in 2026: the answer is a stream of how the task is."""
-        return self._request("subscriptions/listen", None, {"notifications": {"taskIds": [made.task_id]}}, made.owner)
-
     def _about(self, method: str, made: Made, **params: object) -> bytes:
         return self._request(method, made.task_id, {"taskId": made.task_id, **params}, made.owner)
 

@@ -18,7 +18,7 @@ OURS = frozenset({"floor", SDK, PLAIN_2025, "memory", "SQLite FULL", "SQLite FUL
 
 
 async def test_everything_is_asked_of_every_server_of_ours_in_both_generations(tmp_path: Path) -> None:
-    cells, _ = await measure(tmp_path, replace(EXTENT, servers=OURS), Progress())
+    cells = await measure(tmp_path, replace(EXTENT, servers=OURS), Progress())
     plain = {"floor", PLAIN_2025, SDK}
     assert {(cell.server, cell.operation) for cell in cells} == {
         *((name, "call") for name in plain),
@@ -31,7 +31,7 @@ async def test_peers_are_asked_the_same(tmp_path: Path) -> None:
     found, missing = peers(None)
     assert [line.partition(":")[0] for line in missing] == ["FastMCP 4 on Redis"], "scripts/setup makes the others"
     theirs = {server.name for server in found}
-    cells, _ = await measure(tmp_path, replace(EXTENT, servers=frozenset({SDK, *theirs})), Progress())
+    cells = await measure(tmp_path, replace(EXTENT, servers=frozenset({SDK, *theirs})), Progress())
     assert {cell.server for cell in cells} == {SDK, *theirs}
     assert all(min(*cell.measured, *cell.against) > 0 for cell in cells)
 

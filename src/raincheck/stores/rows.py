@@ -1,7 +1,7 @@
 """Records to rows and back. Times become whole microseconds, so they come back exactly as they went in."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -92,14 +92,14 @@ def row_of_creation(creation: Creation) -> dict[str, Value]:
     }
 
 
-def task_of(row: Sequence[Any]) -> Task:
-    """The task of a row of `SELECT * FROM tasks`."""
+def task_of(row: Row) -> Task:
+    """The task of a row that begins with the columns of `tasks`. What follows is a store's own, or a query's."""
     (
         _, task_id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, _, priority,
         deadline_at, retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at,
         lease_holder, lease_expires_at, pausing, signals, open_inputs, entries, progress_done, progress_total,
         status_message, is_error, finished_at, expires_at, _, state, state_since, state_number, subject,
-    ) = row  # fmt: skip
+    ) = row[:39]  # fmt: skip
     attempt = None
     if lease_holder is not None:
         lease = Lease(lease_holder, to_moment(lease_expires_at))

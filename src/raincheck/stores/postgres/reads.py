@@ -32,18 +32,18 @@ _BEYOND_ALL = (_LARGEST, "")
 
 
 async def load(connection: Connection, task_id: TaskId, scope: Scope, now: datetime) -> Task:
-    return rows.task_of(await _row(connection, "load_task", task_id, scope, now))
+    return shared.task_of(await _row(connection, "load_task", task_id, scope, now))
 
 
 async def view(connection: Connection, task_id: TaskId, scope: Scope, now: datetime) -> View:
     row = await _row(connection, "view", task_id, scope, now)
-    task = rows.task_of(row)
+    task = shared.task_of(row)
     if task.is_terminal or not task.open_inputs:
         return View(task, row[-1], ())
     async with _one_moment(connection):
         row = await _row(connection, "view", task_id, scope, now)
         inputs = await _all(connection, "open_inputs", {"pk": shared.pk_of(row)})
-    return View(rows.task_of(row), row[-1], tuple(map(shared.input_of, inputs)))
+    return View(shared.task_of(row), row[-1], tuple(map(shared.input_of, inputs)))
 
 
 async def journal(connection: Connection, task_id: TaskId, scope: Scope, now: datetime) -> Journal:
@@ -51,14 +51,14 @@ async def journal(connection: Connection, task_id: TaskId, scope: Scope, now: da
     *_, has_more = row
     if not has_more:
         # Most have nothing of it when they begin, and one statement sees one moment.
-        return journal_of(rows.task_of(row), row[-4:-1])
+        return journal_of(shared.task_of(row), row[-4:-1])
     async with _one_moment(connection):
         row = await _row(connection, "journal", task_id, scope, now)
         of_task = {"pk": shared.pk_of(row)}
         steps = await _all(connection, "all_steps", of_task)
         inputs = await _all(connection, "all_inputs", of_task)
         artifacts = await _all(connection, "artifact_names", of_task)
-    return journal_of(rows.task_of(row), row[-4:-1], steps, inputs, artifacts)
+    return journal_of(shared.task_of(row), row[-4:-1], steps, inputs, artifacts)
 
 
 async def artifact(connection: Connection, task_id: TaskId, name: str, scope: Scope, now: datetime) -> Artifact | None:
@@ -95,7 +95,7 @@ async def list_tasks(
         "now": shared.to_micros(now),
         "limit": limit + 1,
     }
-    return Page.of(list(map(rows.task_of, await _all(connection, query.kind, parameters))), limit)
+    return Page.of(list(map(shared.task_of, await _all(connection, query.kind, parameters))), limit)
 
 
 async def count_live(connection: Connection, scope: Scope) -> dict[Phase, int]:
@@ -114,7 +114,7 @@ async def overdue(connection: Connection, now: datetime, limit: int, clock: Data
     found = await _all(connection, "overdue", {"now": shared.to_micros(now), "limit": page_size(limit)})
     # This is asked again and again, so it keeps the clock right by the way.
     clock.read(shared.to_moment(found[0][0]), asked, clock.elapsed())
-    late = [rows.task_of(row[1:]) for row in found if row[1] is not None]
+    late = [shared.task_of(row[1:]) for row in found if row[1] is not None]
     return overdue_of(late, now=now, limit=limit)
 
 

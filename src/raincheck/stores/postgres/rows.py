@@ -13,11 +13,6 @@ Row: TypeAlias = tuple[Any, ...]
 Parameters: TypeAlias = dict[str, Any]
 
 
-def task_of(row: Row) -> Task:
-    """The task of a row of `SELECT * FROM tasks`."""
-    return rows.task_of(row[:39])
-
-
 _NOT_YET = frozenset(
     {"attempt_started_at", "lease_holder", "lease_expires_at", "finished_at", "expires_at", "failures", "pausing"}
     | {"signals", "open_inputs", "progress_done", "progress_total", "is_error"}

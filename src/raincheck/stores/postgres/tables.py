@@ -42,7 +42,7 @@ class Tables:
         return await (await self.execute(query, parameters)).fetchall()
 
     async def tasks(self, query: str, parameters: rows.Parameters) -> list[Task]:
-        return list(map(rows.task_of, await self.fetch(query, parameters)))
+        return list(map(shared.task_of, await self.fetch(query, parameters)))
 
     async def keep(self, change: Change) -> None:
         """Keep a change, and what it means for the task's family."""

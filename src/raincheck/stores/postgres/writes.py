@@ -72,7 +72,7 @@ async def claim(tables: Tables, request: ClaimRequest, now: datetime) -> tuple[T
         for change in request.wake(await tables.tasks("due_tasks", parameters), now):
             await tables.write(change)
     found = await tables.fetch("queued_tasks", parameters)
-    queued = list(map(rows.task_of, found))
+    queued = list(map(shared.task_of, found))
     if not queued and request.told is not None:
         queued = await _look_closer(tables, request, request.told, now)
     begun = request.begin(queued, now)
@@ -176,7 +176,7 @@ async def _task_with_key(tables: Tables, creation: Creation, now: datetime) -> T
     row = await (await tables.execute("task_with_key", parameters)).fetchone()
     if row is None:
         return None
-    task = rows.task_of(row)
+    task = shared.task_of(row)
     if creation.asks_for(task, shared.digest_of(row), now):
         return task
     # It has expired and would be pruned sooner or later; its key is free again from that moment.

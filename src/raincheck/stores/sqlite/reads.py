@@ -35,16 +35,16 @@ def load(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: dat
 
 def view(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> View:
     # Polls are most of what is ever asked, and most need no more than this.
-    *row, outcome = _row(connection, task_id, scope, now, "view_task")
+    row = _row(connection, task_id, scope, now, "view_task")
     task = rows.task_of(row)
     if task.is_terminal or not task.open_inputs:
-        return View(task, outcome, ())
+        return View(task, row[-1], ())
     with _one_moment(connection):
         # Again, since it may have changed between the two.
-        *row, outcome = _row(connection, task_id, scope, now, "view_task")
+        row = _row(connection, task_id, scope, now, "view_task")
         task = rows.task_of(row)
-        inputs = () if task.is_terminal else connection.execute(QUERIES["open_inputs"], (row[0],)).fetchall()
-    return View(task, outcome, tuple(map(rows.input_of, inputs)))
+        inputs = () if task.is_terminal else connection.execute(QUERIES["open_inputs"], (rows.pk_of(row),)).fetchall()
+    return View(task, row[-1], tuple(map(rows.input_of, inputs)))
 
 
 def journal(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Journal:

@@ -73,7 +73,7 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
     for change in request.wake(_tasks(connection, "due_tasks", parameters), now):
         tables.write(change)
     found = connection.execute(QUERIES["queued_tasks"], parameters).fetchall()
-    begun = request.begin([rows.task_of(row[:39]) for row in found], now)
+    begun = request.begin(map(rows.task_of, found), now)
     for change in begun:
         tables.write(change)
     if begun:
