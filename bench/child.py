@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from time import perf_counter, process_time
 
+from bench.resident import resident
 from bench.work import live
 from raincheck.clock import SystemClock
 from raincheck.core.retention import Retention
@@ -23,7 +23,6 @@ _SETTLING = 2.0
 """Seconds after which a store that has worked is at rest: it looks at its file less often, and its log is moved."""
 
 _GONE_AT_ONCE = Retention(keep=timedelta(0))
-_STATM = Path("/proc/self/statm")
 
 
 async def idle(path: Path, tasks: int, seconds: int) -> Mapping[str, float]:
@@ -73,8 +72,8 @@ async def _come_and_go(store: SqliteStore, tasks: int) -> None:
 def _resident() -> float:
     """Bytes of memory that this process has; where the system does not say, the most that it ever had."""
     gc.collect()
-    if _STATM.exists():
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if (found := resident()) is not None:
+        return found
     # Not on every system, and only asked for here.
     import resource
 

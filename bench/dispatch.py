@@ -56,8 +56,10 @@ async def measure(*, rounds: int, idle_seconds: float, progress: Progress) -> li
                 await _drains(side)
             starts = await in_turns(rounds, lambda: _starts(ours), lambda: _starts(bare), progress)
             drains = await in_turns(rounds, lambda: _drains(ours), lambda: _drains(bare), progress)
-        progress.stage(f"idle: the statements of {IDLE_WORKERS} workers in {idle_seconds:.0f} s without work")
-        idle = await _idle(server, idle_seconds)
+        idle: list[float] = []
+        if idle_seconds:
+            progress.stage(f"idle: the statements of {IDLE_WORKERS} workers in {idle_seconds:.0f} s without work")
+            idle.append(await _idle(server, idle_seconds))
     finally:
         await asyncio.to_thread(server.close)
     begin = "from queueing a task to the beginning of its body, against a bare job's (median)"
@@ -66,7 +68,7 @@ async def measure(*, rounds: int, idle_seconds: float, progress: Progress) -> li
     return [
         Figure("start (PostgreSQL)", begin, "ms", *starts, Bound("at most", 2)),
         Figure("done (PostgreSQL)", done, "1/s", *drains, Bound("at least", 0.6)),
-        Figure("idle (PostgreSQL)", rest, "1/s", [idle], [IDLE_BOUND], Bound("at most", 1)),
+        *(Figure("idle (PostgreSQL)", rest, "1/s", [one], [IDLE_BOUND], Bound("at most", 1)) for one in idle),
     ]
 
 

@@ -1,22 +1,22 @@
-"""A figure: two medians, their ratio, and the bound that it must keep."""
+"""A figure: what was measured, next to what it is measured against, and the bound that it must keep."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median, quantiles
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 Side: TypeAlias = Literal["at least", "at most"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a ratio must keep."""
+    """What a value must keep."""
 
     side: Side
     limit: float
 
-    def is_met_by(self, ratio: float) -> bool:
-        return ratio >= self.limit if self.side == "at least" else ratio <= self.limit
+    def is_met_by(self, value: float) -> bool:
+        return value >= self.limit if self.side == "at least" else value <= self.limit
 
     def __str__(self) -> str:
         return f"{self.side} {self.limit:g}"
@@ -24,49 +24,60 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing that was measured, next to what it was measured against. Both lists are in the order of the rounds."""
+    """One thing that was measured, in each round."""
 
     name: str
     what: str
     unit: str
     measured: Sequence[float]
-    against: Sequence[float]
-    bound: Bound | None
-    """None where it only informs."""
+    against: Sequence[float] | None
+    """In the same rounds. None where it is not measured against anything, but in its unit."""
+    bound: Bound | None = None
+    """Of its ratio, or else of what was measured. None where it only informs."""
+    server: str | None = None
+    """Whose it is, where the same is measured of many."""
 
     @property
-    def ratio(self) -> float:
-        return median(self.measured) / median(self.against)
+    def title(self) -> str:
+        return self.name if self.server is None else f"{self.name}, {self.server}"
+
+    @property
+    def value(self) -> float:
+        """Its ratio, or else what was measured: in the median of the rounds."""
+        return median(self.values)
+
+    @property
+    def values(self) -> list[float]:
+        """Of each round by itself, from low to high: what else the machine did in a round fell on both sides."""
+        if self.against is None:
+            return sorted(self.measured)
+        return sorted(one / other for one, other in zip(self.measured, self.against, strict=True))
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """Between what the middle half of the rounds' own ratios lies: wide on a machine that is busy with others."""
-        ratios = [one / other for one, other in zip(self.measured, self.against, strict=True)]
-        if len(ratios) < 4:
+        """Between what the middle half of the rounds lies: wide on a machine that is busy with others."""
+        if len(self.measured) < 4:
             return None
-        low, _, high = quantiles(ratios, n=4)
+        low, _, high = quantiles(self.values, n=4)
         return low, high
 
     @property
     def is_met(self) -> bool:
-        return self.bound is None or self.bound.is_met_by(self.ratio)
+        return self.bound is None or self.bound.is_met_by(self.value)
 
     @property
     def verdict(self) -> str:
         return "" if self.bound is None else "met" if self.is_met else "MISSED"
 
     def as_json(self) -> Mapping[str, object]:
-        return {
-            "name": self.name,
-            "what": self.what,
-            "unit": self.unit,
-            "measured": list(self.measured),
-            "against": list(self.against),
-            "ratio": self.ratio,
-            "spread": self.spread,
-            "bound": None if self.bound is None else {"side": self.bound.side, "limit": self.bound.limit},
-            "met": self.is_met,
-        }
+        """Itself, and what follows from it, for those who only read it."""
+        return asdict(self) | {"value": self.value, "spread": self.spread, "is_met": self.is_met}
+
+    @classmethod
+    def of_json(cls, content: Mapping[str, Any]) -> Self:
+        own: dict[str, Any] = {name: content[name] for name in cls.__slots__}
+        own["bound"] = None if own["bound"] is None else Bound(**own["bound"])
+        return cls(**own)
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -86,20 +97,19 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
-    measured, against = median(figure.measured), median(figure.against)
-    ratio = f"{figure.ratio:.2f}" if figure.ratio >= 0.1 else f"{figure.ratio:.4f}"
-    spread = "" if figure.spread is None else "{:.2f}-{:.2f}".format(*figure.spread)
     return (
-        figure.name,
-        _number(measured),
-        _number(against),
+        figure.title,
+        number(median(figure.measured)),
+        "" if figure.against is None else number(median(figure.against)),
         figure.unit,
-        ratio,
-        spread,
+        "" if figure.against is None else number(figure.value),
+        "" if figure.spread is None else "-".join(map(number, figure.spread)),
         "" if figure.bound is None else str(figure.bound),
         figure.verdict,
     )
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def number(value: float) -> str:
+    """A number with as many digits as matter."""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}" if value == 0 or abs(value) >= 0.1 else f"{value:.2g}"

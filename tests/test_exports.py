@@ -55,6 +55,14 @@ def test_importing_raincheck_imports_nothing_heavy() -> None:
     assert not _imported_by("import raincheck") & HEAVY
 
 
+def test_who_only_calls_the_tasks_of_others_does_without_the_engine_until_it_is_asked_for() -> None:
+    assert "raincheck.engine" not in _imported_by("import raincheck.client")
+    assert "raincheck.engine" in _imported_by("from raincheck import Engine")
+    assert set(raincheck.__all__) <= set(dir(raincheck))
+    with pytest.raises(AttributeError, match="'raincheck' has no attribute 'Tsaks'"):
+        _ = raincheck.Tsaks  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - that is the test
+
+
 def test_importing_a_part_imports_no_more_than_it_needs() -> None:
     for module in ("raincheck.core.decide", "raincheck.stores.interface", "raincheck.stores.memory"):
         assert not _imported_by(f"import {module}") & HEAVY

@@ -4,10 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any, TypeAlias
 
 TIMEOUT = 60.0
 """Seconds that an answer may take, before all is given up."""
+
+IDLE = 2.0
+"""Seconds for which a connection may say nothing. Servers close it after some more: so it is made anew before."""
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -19,11 +23,18 @@ _SESSION = b"\r\nmcp-session-id: "
 class Connection:
     """One request after the other."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._used = 0.0
         self.session: str | None = None
         """The session that the last answer named."""
+
+    async def open(self) -> None:
+        self._used = monotonic()
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+
+    def close(self) -> None:
+        self._writer.close()
 
     async def ask(self, request: bytes) -> Message:
         """The result."""
@@ -35,12 +46,29 @@ class Connection:
         return result
 
     async def tell(self, notification: bytes) -> None:
-        self._writer.write(notification)
+        await self._send(notification)
         head = await self._head()
         await self._reader.readexactly(int(_value(head, _LENGTH) or 0))
 
+    async def stream(self, request: bytes) -> AsyncGenerator[Message]:
+        """What the server says from now on. Whoever has heard enough closes the connection."""
+        await self._send(request)
+        head = await self._head()
+        if _value(head, _LENGTH) is not None:
+            raise RuntimeError(f"the server refused {request!r}")
+        async for message in self._messages():
+            yield message
+
+    async def _send(self, message: bytes) -> None:
+        now = monotonic()
+        if now > self._used + IDLE:
+            self.close()
+            await self.open()
+        self._used = now
+        self._writer.write(message)
+
     async def _answer(self, request: bytes) -> Message:
-        self._writer.write(request)
+        await self._send(request)
         head = await self._head()
         if (length := _value(head, _LENGTH)) is not None:
             answer: Message = json.loads(await self._reader.readexactly(int(length)))
@@ -76,8 +104,9 @@ def _value(head: bytes, name: bytes) -> bytes | None:
 
 @asynccontextmanager
 async def connected(port: int) -> AsyncGenerator[Connection]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    connection = Connection(port)
+    await connection.open()
     try:
-        yield Connection(reader, writer)
+        yield connection
     finally:
-        writer.close()
+        connection.close()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bench.serving import started
-from bench.wire.servers import PLAIN_MCP1, Server
+from bench.wire.servers import PLAIN_MCP1, WORKERS, Server, own_servers, plain_servers
 
 _ROOT = Path(__file__).parents[2]
 _ENVIRONMENTS = _ROOT / ".peers"
@@ -17,30 +17,37 @@ _PROGRAMS = _ROOT / "tests" / "peers"
 
 def peers(redis: int | None) -> tuple[list[Server], list[str]]:
     """Those that can be started here; and of each that can't, why not."""
-    found: list[Server] = []
-    missing: list[str] = []
-    if _is_there("fastmcp4"):
-        command = _command("fastmcp4")
-        found.append(Server("FastMCP 4, memory", command, variables={"DOCKET": "memory://"}))
-        if redis is None:
-            missing.append("FastMCP 4 on Redis: no redis-server on the PATH, and .peers/redis has none")
-        else:
-            url = f"redis://127.0.0.1:{redis}"
-            found.append(Server("FastMCP 4, Redis", command, variables={"DOCKET": url}))
-    else:
-        missing.append("FastMCP 4: no environment .peers/fastmcp4 (scripts/setup makes it)")
-    if _is_there("mcp1"):
-        command = _command("mcp1")
-        found.append(Server(PLAIN_MCP1, command, generation="2025-11-25", has_tasks=False))
-        found.append(Server("mcp 1.x tasks", command, PLAIN_MCP1, "2025-11-25"))
-    else:
-        missing.append("mcp 1.x: no environment .peers/mcp1 (scripts/setup makes it)")
-    return found, missing
+    known = _peers(redis)
+    missing = [f"{server.name}: {why}" for server, why in known if why is not None]
+    return [server for server, why in known if why is None], missing
 
 
-def _is_there(name: str) -> bool:
+def known_names() -> list[str]:
+    """The names of all servers, whether or not they can be started here."""
+    own = own_servers(Path(), dict.fromkeys(WORKERS, ""))
+    return [server.name for server in (*plain_servers(), *own, *(server for server, _ in _peers(None)))]
+
+
+def _peers(redis: int | None) -> list[tuple[Server, str | None]]:
+    """Each, and what it lacks."""
+    docket, mcp1 = _command("fastmcp4"), _command("mcp1")
+    no_redis = "no redis-server on the PATH, and .peers/redis has none" if redis is None else None
+    return [
+        (Server("FastMCP 4, memory", docket, variables={"DOCKET": "memory://"}), _lack("fastmcp4")),
+        (
+            Server("FastMCP 4, Redis", docket, variables={"DOCKET": f"redis://127.0.0.1:{redis}"}),
+            _lack("fastmcp4") or no_redis,
+        ),
+        (Server(PLAIN_MCP1, mcp1, generation="2025-11-25", has_tasks=False), _lack("mcp1")),
+        (Server("mcp 1.x tasks", mcp1, PLAIN_MCP1, "2025-11-25"), _lack("mcp1")),
+    ]
+
+
+def _lack(environment: str) -> str | None:
     # Written when all is installed.
-    return (_ENVIRONMENTS / name / ".fits").exists()
+    if (_ENVIRONMENTS / environment / ".fits").exists():
+        return None
+    return f"no environment .peers/{environment} (scripts/setup makes it)"
 
 
 def _command(name: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ class Requests:
         self.generation: Generation = generation
         self.session: str | None = None
         """2025 has sessions: where there is one, all requests name it."""
-        self._port = port
+        self.port = port
         self._numbers = count(1)
 
     def initialize(self) -> bytes:
@@ -68,6 +68,10 @@ class Requests:
         """Only in 2026: answers to what is asked under these keys."""
         return self._about("tasks/update", made, inputResponses=dict.fromkeys(keys, _ACCEPTED))
 
+    def listen(self, made: Made) -> bytes:
+        """Only in 2026: be told of the task's changes."""
+        return self._request("subscriptions/listen", None, {"notifications": {"taskIds": [made.task_id]}}, made.owner)
+
     def _about(self, method: str, made: Made, **params: object) -> bytes:
         return self._request(method, made.task_id, {"taskId": made.task_id, **params}, made.owner)
 
@@ -81,7 +85,7 @@ class Requests:
     def _message(self, message: Mapping[str, object], named: Mapping[str, str], owner: int) -> bytes:
         body = json.dumps(message).encode()
         head = {
-            "host": f"127.0.0.1:{self._port}",
+            "host": f"127.0.0.1:{self.port}",
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
             "content-length": str(len(body)),

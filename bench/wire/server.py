@@ -7,6 +7,7 @@ who speaks it on this stack is faster. What serves tasks of a store that others 
 import asyncio
 import json
 import sys
+import time
 
 from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,6 +48,12 @@ async def wait() -> str:
     return "never"
 
 
+async def nap(seconds: float) -> str:
+    """Says when it ended."""
+    await asyncio.sleep(seconds)
+    return str(time.time())  # noqa: TID251 - what another process can compare with its own
+
+
 async def ask(question: str, task: TaskContext) -> str:
     return (await task.elicit(question, _SURE)).action
 
@@ -62,7 +69,7 @@ def make_tasks(store: str, *, works: bool) -> Tasks:
     """The same as a task: one as it comes, and those that are always given as one."""
     tasks = Tasks(_server(), store, works=works, owner=by_header)
     tasks.tool()(greet)
-    for tool in (always, wait, ask):
+    for tool in (always, wait, ask, nap):
         tasks.tool(mode="required")(tool)
     return tasks
 

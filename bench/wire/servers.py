@@ -11,6 +11,9 @@ from bench.wire.requests import Generation
 
 OURS = (sys.executable, "-m", "bench.wire.server")
 SDK = "mcp 2.x"
+WORKERS = (1, 3)
+"""How many of them a database is measured with."""
+
 PLAIN_2025, PLAIN_MCP1 = f"{SDK}, 2025", "mcp 1.x"
 
 

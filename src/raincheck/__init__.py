@@ -1,17 +1,18 @@
 """raincheck: durable, long-running MCP tasks. A slip now, the result later."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
 from raincheck.core.retention import Retention
 from raincheck.core.retry import OnInterrupt, RetryPolicy
-from raincheck.engine import Engine, Reply, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
 from raincheck.errors import ProtocolError, RaincheckError, TaskFailed, TaskNotFound, ToolError
-from raincheck.opening import open_store
 from raincheck.wire.plain_tools import PlainTools
 
 if TYPE_CHECKING:
+    from raincheck.engine import Engine, Reply, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
+    from raincheck.opening import open_store
     from raincheck.server import Tasks
 
 __all__ = [
@@ -39,10 +40,24 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the module has under that name
-    # The SDK takes most of a second to import. Workers and processes of tools that don't serve do without it.
-    if name == "Tasks":
-        from raincheck.server import Tasks
+# Imported when they are first asked for. The SDK takes most of a second: workers and processes of tools do without it.
+# The engine takes less, and who only calls the tasks of others does without that, too.
+_WHERE = {
+    **dict.fromkeys(
+        ("Engine", "Reply", "Settings", "SyncTaskContext", "TaskContext", "Toolbox", "run_until_signal"),
+        "raincheck.engine",
+    ),
+    "open_store": "raincheck.opening",
+    "Tasks": "raincheck.server",
+}
 
-        return Tasks
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the module has under that name
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

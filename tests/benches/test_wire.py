@@ -1,54 +1,97 @@
 """What `bench.wire` measures with: every server answers the client, and what is told is what was asked for."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench.progress import Progress
-from bench.wire import page
-from bench.wire.cell import Cell
-from bench.wire.measure import FULL, measure
-from bench.wire.peers import peers
-from bench.wire.servers import PLAIN_2025, SDK
+from bench.wire import growing, knowledge, measure, rates, starting
+from bench.wire.aims import aim
+from bench.wire.clients import client
+from bench.wire.peers import known_names, peers
+from bench.wire.servers import PLAIN_2025, SDK, Running
+from bench.wire.standing import standing
 
 pytestmark = pytest.mark.anyio
 
-EXTENT = replace(FULL, rounds=1, seconds=0.05, at_once=20, operations={16: FULL.operations[16]})
-OURS = frozenset({"floor", SDK, PLAIN_2025, "memory", "SQLite FULL", "SQLite FULL, 2025", "PostgreSQL, 1 w"})
+EXTENT = replace(rates.FULL, rounds=1, seconds=0.05, at_once=20, operations={16: rates.FULL.operations[16]})
+KNOWN = knowledge.Extent(told=2, polled=2, seconds=0.2)
+PLAIN = frozenset({"floor", SDK, PLAIN_2025})
+OURS = frozenset({"memory", "SQLite FULL", "SQLite FULL, 2025", "PostgreSQL, 1 w"})
+
+
+@asynccontextmanager
+async def up(folder: Path, *names: str) -> AsyncGenerator[list[Running]]:
+    async with standing(folder / "up", frozenset(names), Progress()) as servers:
+        assert {one.server.name for one in servers} == set(names)
+        yield servers
 
 
 async def test_everything_is_asked_of_every_server_of_ours_in_both_generations(tmp_path: Path) -> None:
-    cells = await measure(tmp_path, replace(EXTENT, servers=OURS), Progress())
-    plain = {"floor", PLAIN_2025, SDK}
-    assert {(cell.server, cell.operation) for cell in cells} == {
-        *((name, "call") for name in plain),
-        *((name, operation) for name in OURS - plain for operation in FULL.operations[16]),
-    } - {("SQLite FULL, 2025", "update")}
-    assert all(min(*cell.measured, *cell.against) > 0 for cell in cells)
+    async with up(tmp_path, *PLAIN, *OURS) as servers, client() as asking:
+        figures = await rates.measure(asking, servers, EXTENT, Progress())
+    assert {(one.server, one.name) for one in figures} == {
+        *((name, "call x16") for name in PLAIN),
+        *((name, f"{operation} x16") for name in OURS for operation in EXTENT.operations[16]),
+    } - {("SQLite FULL, 2025", f"{operation} x16") for operation in ("get working", "cancel", "update")}
+    assert all(min(*one.measured, *(one.against or ())) > 0 for one in figures)
 
 
 async def test_peers_are_asked_the_same(tmp_path: Path) -> None:
     found, missing = peers(None)
-    assert [line.partition(":")[0] for line in missing] == ["FastMCP 4 on Redis"], "scripts/setup makes the others"
+    assert [line.partition(":")[0] for line in missing] == ["FastMCP 4, Redis"], "scripts/setup makes the others"
     theirs = {server.name for server in found}
-    cells = await measure(tmp_path, replace(EXTENT, servers=frozenset({SDK, *theirs})), Progress())
-    assert {cell.server for cell in cells} == {SDK, *theirs}
-    assert all(min(*cell.measured, *cell.against) > 0 for cell in cells)
+    async with up(tmp_path, SDK, *theirs) as servers:
+        async with client() as asking:
+            figures = await rates.measure(asking, servers, EXTENT, Progress())
+        known = await knowledge.measure(servers, KNOWN, Progress())
+    assert {one.server for one in figures} == {SDK, *theirs}
+    assert all(min(*one.measured, *(one.against or ())) > 0 for one in figures)
+    # None of them tells its callers by itself.
+    assert {(one.name, one.server) for one in known} == {("polled", "FastMCP 4, memory"), ("polled", "mcp 1.x tasks")}
 
 
-def test_the_page_has_the_figures_that_are_kept() -> None:
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert text.count("<!-- performance: ") == 6
-    assert page.fill(text, *page.load()) == text, "run python -m bench.wire --write"
+async def test_how_late_a_caller_knows_is_measured_from_the_end_that_the_task_itself_saw(tmp_path: Path) -> None:
+    async with up(tmp_path, *OURS) as servers:
+        figures = await knowledge.measure(servers, KNOWN, Progress())
+    assert {(one.name, one.server) for one in figures} == {
+        *(("told", name) for name in OURS - {"SQLite FULL, 2025"}),
+        *(("polled", name) for name in OURS),
+    }
+    assert all(len(one.measured) == 2 and min(one.measured) > 0 for one in figures)
+    by_polls = [one for one in figures if one.name == "polled"]
+    assert all(sorted(one.against or ()) == pytest.approx([0.15, 0.2]) for one in by_polls)
 
 
-def test_a_ratio_is_the_median_of_what_each_round_was() -> None:
-    cell = Cell("SQLite FULL", "create", 16, [50, 90, 30], [100, 100, 50])
-    assert (cell.ratio, cell.ratios) == (0.6, [0.5, 0.6, 0.9])
-    assert cell.aim == 0.6
-    assert "0.60 (0.50 to 0.90)" in page.table([cell])
+async def test_what_tasks_cost_a_server_is_measured_against_one_with_few(tmp_path: Path) -> None:
+    extent = growing.Extent(finished=100, live=20, rounds=1, seconds=0.05)
+    async with (
+        standing(tmp_path / "few", frozenset({"SQLite FULL"}), Progress()) as few,
+        standing(tmp_path / "many", frozenset({"SQLite FULL"}), Progress()) as many,
+    ):
+        figures = await growing.measure(few, many, extent, Progress())
+    assert [one.name for one in figures] == ["memory, finished", "memory, live", "get among many"]
+    assert figures[-1].value > 0
 
 
-def test_what_was_not_measured_is_told_as_such() -> None:
-    one, other = Cell("one", "create", 1, [1], [2]), Cell("other", "get", 1, [1], [4])
-    assert page.table([one, other]).splitlines()[-1] == "| other | - | 0.25 (0.25 to 0.25) |"
+async def test_a_start_lasts_until_the_first_answer(tmp_path: Path) -> None:
+    async with up(tmp_path, SDK, "SQLite FULL") as servers:
+        known = [one.server for one in servers]
+    figures = await starting.measure(known, rounds=1, progress=Progress())
+    assert [(one.name, one.server) for one in figures] == [("start", SDK), ("start", "SQLite FULL")]
+    assert figures[0].value == 1
+    package, tasks = await starting.measure_import(rounds=1, progress=Progress())
+    assert 0 < package.value < tasks.value
+
+
+def test_all_that_is_said_of_servers_is_said_of_some_that_there_are() -> None:
+    names = set(known_names())
+    assert measure.QUICK.servers is not None
+    assert names > (measure.QUICK.servers | measure.STARTED | set(growing.MANY) | knowledge.PUSHES | rates.VARIANTS)
+    operations = {f"{one} x{callers}" for callers, some in rates.FULL.operations.items() for one in some}
+    others = {"told", "polled", "memory, finished", "memory, live", "get among many"}
+    aimed = {name for name in operations | others if aim(name, "SQLite FULL")}
+    assert aimed == {name for name in operations | others if aim(name, "PostgreSQL, 1 w")}
+    assert len(aimed) == 8

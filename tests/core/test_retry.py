@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raincheck.core.retry import DEFAULT_RETRY, LONGEST_WAIT, OnInterrupt, RetryPolicy
+from raincheck.core.retry import DEFAULT_RETRY, LONGEST_WAIT, OnInterrupt, RetryPolicy, pause_after
 from raincheck.errors import ConfigurationError, InvalidValue
 
 ZERO = timedelta(0)
@@ -140,3 +140,8 @@ def test_a_chance_that_is_none_is_refused(chance: float) -> None:
 def test_a_policy_of_the_wrong_kind_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"not {next(iter(wrong.values()))!r}"):
         RetryPolicy(**wrong)
+
+
+def test_the_waits_for_a_store_that_is_away_grow_and_stay_bounded_however_long_that_takes() -> None:
+    assert [pause_after(tries) for tries in range(1, 7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
+    assert pause_after(100_000) == 5.0

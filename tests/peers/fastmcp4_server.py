@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from datetime import timedelta
 
 import uvicorn
@@ -71,6 +72,13 @@ async def ask(question: str, ctx: Context) -> str | InputRequiredResult:
 async def wait() -> str:
     await asyncio.Event().wait()
     return "never"
+
+
+@mcp.tool(task=True)
+async def nap(seconds: float) -> str:
+    """Says when it ended. It is polled as often as is said without any setting."""
+    await asyncio.sleep(seconds)
+    return str(time.time())  # noqa: TID251 - what another process can compare with its own
 
 
 @mcp.tool(task=REQUIRED)

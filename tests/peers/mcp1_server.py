@@ -10,6 +10,7 @@
 import logging
 import socket
 import sys
+import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -37,6 +38,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "crash": {"why": {"type": "string"}},
     "ask": {"question": {"type": "string"}},
     "wait": {},
+    "nap": {"seconds": {"type": "number"}},
     "always": {"name": {"type": "string"}},
     "plain": {"name": {"type": "string"}},
 }
@@ -102,6 +104,10 @@ async def run(
         case "wait":
             await anyio.sleep_forever()
             return text("never")
+        case "nap":
+            await anyio.sleep(arguments["seconds"])
+            ended = str(time.time())  # noqa: TID251 - what another process can compare with its own
+            return text(ended, structured={"result": ended})
         case _:
             raise ValueError(f"there is no tool {name}")
 

@@ -15,7 +15,7 @@ from raincheck.client.losses import TOO_MANY, Loss, is_away, loss_of, refusal_of
 from raincheck.client.statuses import Noted, noting
 from raincheck.client.timing import at_most
 from raincheck.clock import Clock
-from raincheck.engine.timing import pause_after
+from raincheck.core.retry import pause_after
 from raincheck.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)

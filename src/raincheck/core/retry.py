@@ -70,3 +70,11 @@ class RetryPolicy:
 
 
 DEFAULT_RETRY = RetryPolicy()
+
+PAUSES = RetryPolicy(first=timedelta(milliseconds=200), most=timedelta(seconds=5), jitter=0.0)
+"""The waits between tries at a store or a server that is away: they grow, and stay bounded however long that takes."""
+
+
+def pause_after(tries: int) -> float:
+    """How many seconds to wait after so many tries at something that is away."""
+    return PAUSES.wait(tries, chance=0.0).total_seconds()

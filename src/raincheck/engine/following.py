@@ -7,8 +7,8 @@ from raincheck.clock import Clock
 from raincheck.core.content import View
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId
+from raincheck.core.retry import pause_after
 from raincheck.engine.means import Means
-from raincheck.engine.timing import pause_after
 from raincheck.engine.wakeups import Wakeups, Woken
 from raincheck.errors import ConfigurationError, StoreUnavailable, TaskNotFound
 

@@ -12,9 +12,9 @@ from raincheck.core.content import Journal, View
 from raincheck.core.decide import decide
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
+from raincheck.core.retry import pause_after
 from raincheck.engine.lookout import Lookout
 from raincheck.engine.means import Means
-from raincheck.engine.timing import pause_after
 from raincheck.errors import AlreadyRecorded, InvalidValue, LeaseLost, StaleChange, StoreError, TaskNotFound
 from raincheck.stores.requests import HeldAttempt
 

@@ -17,6 +17,7 @@ from raincheck.core.commands import Park
 from raincheck.core.content import Journal
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
+from raincheck.core.retry import pause_after
 from raincheck.engine.attempt import Attempt
 from raincheck.engine.checkpoints import Checkpoints
 from raincheck.engine.hold import Hold, Stop
@@ -28,7 +29,6 @@ from raincheck.engine.patience import Patience
 from raincheck.engine.reports import Reports
 from raincheck.engine.room import Room
 from raincheck.engine.settings import Settings
-from raincheck.engine.timing import pause_after
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.tools import Place, TaskTool
 from raincheck.errors import LeaseLost, StoreUnavailable, TaskNotFound, UnknownTool

@@ -1,13 +1,7 @@
-"""Event loops: waiting for whichever comes first, telling where one is, and how long to wait before another try."""
+"""Event loops: waiting for whichever comes first, and telling where one is."""
 
 import asyncio
 from collections.abc import Awaitable
-from datetime import timedelta
-
-from raincheck.core.retry import RetryPolicy
-
-PAUSES = RetryPolicy(first=timedelta(milliseconds=200), most=timedelta(seconds=5), jitter=0.0)
-"""The waits between tries at a store or a server that is away: they grow, and stay bounded however long that takes."""
 
 
 async def first_of(*events: Awaitable[object]) -> None:
@@ -18,11 +12,6 @@ async def first_of(*events: Awaitable[object]) -> None:
     finally:
         for job in jobs:
             job.cancel()
-
-
-def pause_after(tries: int) -> float:
-    """How many seconds to wait after so many tries at something that is away."""
-    return PAUSES.wait(tries, chance=0.0).total_seconds()
 
 
 def runs_in(loop: asyncio.AbstractEventLoop) -> bool:

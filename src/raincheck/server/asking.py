@@ -17,8 +17,8 @@ from mcp_types import CONNECTION_CLOSED
 from raincheck.core.content import InputRequest, View
 from raincheck.core.payload import Json, decode
 from raincheck.core.records import Task
+from raincheck.core.retry import pause_after
 from raincheck.engine.answers import missing_capability
-from raincheck.engine.timing import pause_after
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, RaincheckError, StoreUnavailable
 from raincheck.server.callers import declared_capabilities
 from raincheck.server.client_tasks import Line, put

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TypeVar
 
 from raincheck.core.records import Task, TaskId
+from raincheck.core.retry import pause_after
 from raincheck.engine import Engine
-from raincheck.engine.timing import pause_after
 from raincheck.errors import RaincheckError, StoreUnavailable
 from raincheck.futures import unhurt
 from raincheck.server.presence import CallerGone

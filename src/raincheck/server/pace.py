@@ -23,7 +23,8 @@ LONGEST_FOR_ANSWERS = 10.0
 PARTS = 8
 """A poll comes after this part of what is left, or of what has passed if nothing is known."""
 
-MOST_POLLERS = 10_000
+MOST_POLLERS = 1_000
+"""Polls that are remembered: many more than a server answers in the time within which the next comes too fast."""
 
 BUSY = 64
 """Polls under way at once, from which on those that come much too fast are sent away."""

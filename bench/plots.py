@@ -1,0 +1,89 @@
+"""Pictures of what was measured: a bar for each server, and a line where it should be."""
+# What matplotlib takes by keyword has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from bench.figure import Figure, number
+
+mpl.use("agg")
+
+OURS, THEIRS = "#2a6f97", "#b0b7bf"
+AIM = "#c1121f"
+COLUMNS = 2
+_PEERS = ("FastMCP", "mcp ", "floor")
+
+
+class Panel(NamedTuple):
+    """One picture among those of a page: which figure, and what it says."""
+
+    name: str
+    title: str
+
+
+PAGES: Mapping[str, Sequence[Panel]] = {
+    "calls": (
+        Panel("create x16", "handles created, 16 at once, by the plain call"),
+        Panel("get x16", "polls, 16 at once, by the plain call"),
+        Panel("all done x16", "1,000 tasks until all are done, by the plain call"),
+        Panel("result x1", "create to result, one by one, by the plain call"),
+    ),
+    "knowledge": (
+        Panel("told", "the end is known by a subscription after, ms"),
+        Panel("polled", "and by polling, as a part of the task's length"),
+    ),
+    "many": (
+        Panel("memory, finished", "memory for each finished task, KiB"),
+        Panel("memory, live", "memory for each live task, KiB"),
+        Panel("get among many", "polls with 10,000 tasks, by those with 100"),
+    ),
+}
+"""By the names of the files."""
+
+
+def plot(figures: Sequence[Figure], folder: Path, prefix: str) -> list[Path]:
+    """Draw all that was measured, and return where it is."""
+    written: list[Path] = []
+    for name, panels in PAGES.items():
+        drawn = [(panel, found) for panel in panels if (found := [one for one in figures if one.name == panel.name])]
+        if drawn:
+            path = folder / f"{prefix}-{name}.png"
+            _page(drawn, path)
+            written.append(path)
+    return written
+
+
+def _page(drawn: Sequence[tuple[Panel, Sequence[Figure]]], path: Path) -> None:
+    rows = ceil(len(drawn) / COLUMNS)
+    height = 0.6 + 0.28 * max(len(found) for _, found in drawn)
+    picture, axes = plt.subplots(rows, COLUMNS, figsize=(5 * COLUMNS, height * rows))
+    for where in axes.flat[len(drawn) :]:
+        where.remove()
+    for (panel, found), where in zip(drawn, axes.flat, strict=False):
+        _bars(where, panel, found)
+    picture.tight_layout()
+    picture.savefig(path, dpi=110)
+    plt.close(picture)
+
+
+def _bars(where: Axes, panel: Panel, found: Sequence[Figure]) -> None:
+    names = [figure.server or figure.name for figure in found]
+    values = [figure.value for figure in found]
+    colours = [THEIRS if name.startswith(_PEERS) else OURS for name in names]
+    bars = where.barh(names, values, color=colours)
+    where.bar_label(bars, [number(value) for value in values], padding=3, fontsize=7)
+    for bar, figure in zip(bars, found, strict=True):
+        if figure.bound is not None:
+            where.vlines(figure.bound.limit, bar.get_y(), bar.get_y() + bar.get_height(), color=AIM, linewidth=2)
+    where.invert_yaxis()
+    where.set_title(panel.title, fontsize=9)
+    where.tick_params(labelsize=7)
+    where.margins(x=0.15)
+    where.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,46 @@
+"""What was measured, where and when, and where that is kept."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from bench.figure import Figure
+
+FOLDER = Path(__file__).parent / "results"
+"""Where every run leaves its results."""
+
+KEPT = Path(__file__).parent / "performance.json"
+"""The results that the page on performance shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Figures of one run."""
+
+    at: str
+    scale: str
+    machine: str
+    figures: Sequence[Figure]
+
+    def save(self, path: Path) -> None:
+        figures = json.dumps([figure.as_json() for figure in self.figures])
+        content = {
+            "at": self.at,
+            "scale": self.scale,
+            "machine": self.machine,
+            "figures": json.loads(figures, parse_float=_rounded),
+        }
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content["figures"] = [Figure.of_json(figure) for figure in content["figures"]]
+        return cls(**content)
+
+
+def _rounded(text: str) -> float:
+    """With as many digits as say something."""
+    return float(f"{float(text):.4g}")

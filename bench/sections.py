@@ -1,0 +1,108 @@
+"""What is measured, by sections, and how much of it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from bench import dispatch, grace, growth, rest, throughput
+from bench.figure import Figure
+from bench.progress import Progress
+from bench.wire import measure as wire
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured."""
+
+    name: str
+    wire: wire.Extent
+    throughput_tasks: int
+    throughput_rounds: int
+    many: int
+    growth_rounds: int
+    idle_seconds: int
+    """Without work, of one store."""
+    idle_worker_seconds: int
+    """And of workers on PostgreSQL. 0 where there is no time for that."""
+    cycles: int
+    grace_rounds: int
+    dispatch_rounds: int
+
+
+FULL = Scale(
+    "full",
+    wire.FULL,
+    throughput_tasks=5_000,
+    throughput_rounds=3,
+    many=1_000_000,
+    growth_rounds=9,
+    idle_seconds=4,
+    idle_worker_seconds=12,
+    cycles=5_000,
+    grace_rounds=30,
+    dispatch_rounds=5,
+)
+QUICK = Scale(
+    "quick",
+    wire.QUICK,
+    throughput_tasks=1_500,
+    throughput_rounds=3,
+    many=20_000,
+    growth_rounds=3,
+    idle_seconds=2,
+    idle_worker_seconds=0,
+    cycles=1_000,
+    grace_rounds=15,
+    dispatch_rounds=2,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: of how much, where its files are, and who hears how far it is."""
+
+    scale: Scale
+    folder: Path
+    progress: Progress
+
+
+Section: TypeAlias = Callable[[Run], Awaitable[list[Figure]]]
+
+
+async def _wire(run: Run) -> list[Figure]:
+    return await wire.measure(run.folder, run.scale.wire, run.progress)
+
+
+async def _throughput(run: Run) -> list[Figure]:
+    tasks, rounds = run.scale.throughput_tasks, run.scale.throughput_rounds
+    return await throughput.measure(run.folder, tasks=tasks, rounds=rounds, progress=run.progress)
+
+
+async def _growth(run: Run) -> list[Figure]:
+    return await growth.measure(run.folder, many=run.scale.many, rounds=run.scale.growth_rounds, progress=run.progress)
+
+
+async def _rest(run: Run) -> list[Figure]:
+    seconds, cycles = run.scale.idle_seconds, run.scale.cycles
+    return await rest.measure(run.folder, seconds=seconds, cycles=cycles, progress=run.progress)
+
+
+async def _grace(run: Run) -> list[Figure]:
+    return await grace.measure(run.folder, rounds=run.scale.grace_rounds, progress=run.progress)
+
+
+async def _dispatch(run: Run) -> list[Figure]:
+    rounds, seconds = run.scale.dispatch_rounds, run.scale.idle_worker_seconds
+    return await dispatch.measure(rounds=rounds, idle_seconds=seconds, progress=run.progress)
+
+
+SECTIONS: Mapping[str, Section] = {
+    "wire": _wire,
+    "throughput": _throughput,
+    "growth": _growth,
+    "rest": _rest,
+    "grace": _grace,
+    "dispatch": _dispatch,
+}
+"""In the order in which they are measured."""
