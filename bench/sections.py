@@ -33,10 +33,10 @@ class Scale:
 FULL = Scale(
     "full",
     wire.FULL,
-    throughput_tasks=5_000,
+    throughput_tasks=3_000,
     throughput_rounds=3,
     many=1_000_000,
-    growth_rounds=9,
+    growth_rounds=7,
     idle_seconds=4,
     idle_worker_seconds=12,
     cycles=5_000,

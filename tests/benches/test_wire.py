@@ -35,7 +35,7 @@ async def test_everything_is_asked_of_every_server_of_ours_in_both_generations(t
     assert {(one.server, one.name) for one in figures} == {
         *((name, "call x16") for name in PLAIN),
         *((name, f"{operation} x16") for name in OURS for operation in EXTENT.operations[16]),
-    } - {("SQLite FULL, 2025", f"{operation} x16") for operation in ("get working", "cancel", "update")}
+    } - {("SQLite FULL, 2025", f"{operation} x16") for operation in ("get working", "cancel", "update", "all done")}
     assert all(min(*one.measured, *(one.against or ())) > 0 for one in figures)
 
 
@@ -89,7 +89,9 @@ async def test_a_start_lasts_until_the_first_answer(tmp_path: Path) -> None:
 def test_all_that_is_said_of_servers_is_said_of_some_that_there_are() -> None:
     names = set(known_names())
     assert measure.QUICK.servers is not None
-    assert names > (measure.QUICK.servers | measure.STARTED | set(growing.MANY) | knowledge.PUSHES | rates.VARIANTS)
+    assert names > (
+        measure.QUICK.servers | measure.STARTED | set(growing.MANY) | knowledge.PUSHES | set(rates.VARIANTS)
+    )
     operations = {f"{one} x{callers}" for callers, some in rates.FULL.operations.items() for one in some}
     others = {"told", "polled", "memory, finished", "memory, live", "get among many"}
     aimed = {name for name in operations | others if aim(name, "SQLite FULL")}
