@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import platform
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from bench.plots import plot
 from bench.progress import Progress
 from bench.results import FOLDER, KEPT, Results
 from bench.sections import FULL, QUICK, SECTIONS, Run, Scale
-from bench.wire.peers import known_names
+from bench.wire.peers import known_names, peers, redis_program
 from raincheck.clock import SystemClock
 
 
@@ -45,12 +46,13 @@ def report(scale: Scale, results: Results) -> str:
     bounds = sum(figure.bound is not None for figure in results.figures)
     last = f"{missed} of {bounds} bounds MISSED" if missed else f"all {bounds} bounds met"
     head = f"raincheck bench, {scale.name} (many = {scale.many:,} tasks, few = {growth.FEW:,}; {results.machine})"
-    return "\n".join([head, "", table(results.figures), "", last])
+    words = "ratio: in the median of the rounds, each by itself. spread: the lowest and the highest of them."
+    return "\n".join([head, "", table(results.figures), "", words, last])
 
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure what raincheck promises about speed.")
-    parser.add_argument("--quick", action="store_true", help="less of everything, in a minute and a half")
+    parser.add_argument("--quick", action="store_true", help="less, and some not at all: in a minute and a half")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument(
         "--servers", nargs="+", choices=known_names(), metavar="NAME", help="of wire: as its table says"
@@ -61,11 +63,19 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.write and (options.quick or options.only or options.servers):
         parser.error("--write is for a whole run: leave out --quick, --only and --servers")
+    if options.servers and options.only and "wire" not in options.only:
+        parser.error("--servers is for the section wire: name it, or leave out --only")
+    if options.json is not None and (options.json.is_dir() or not options.json.absolute().parent.is_dir()):
+        parser.error(f"--json takes a file in a folder that there is, not {options.json}")
+    if options.write and (missing := peers(0 if redis_program() else None)[1]):
+        parser.error(f"--write is for a whole run, and not all servers can be measured here: {'; '.join(missing)}")
     return options
 
 
 def main() -> int:
     options = options_of()
+    # Servers and databases are ended, whichever way this is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     scale = QUICK if options.quick else FULL
     if options.servers:
         scale = replace(scale, wire=replace(scale.wire, servers=frozenset(options.servers)))
@@ -76,10 +86,12 @@ def main() -> int:
     where = machine(platform.system(), f"SQLite {sqlite3.sqlite_version}")
     results = Results(SystemClock().now().isoformat(timespec="minutes"), scale.name, where, figures)
     print(report(scale, results))
-    written = [FOLDER / f"{scale.name}.json", *([] if options.json is None else [options.json])]
+    # A part does not replace what is known of the whole.
+    name = f"{scale.name}-part" if options.only or options.servers else scale.name
+    written = [FOLDER / f"{name}.json", *([] if options.json is None else [options.json])]
     for path in written:
         results.save(path)
-    written += plot(figures, FOLDER, scale.name)
+    written += plot(figures, FOLDER, name)
     if options.write:
         results.save(KEPT)
         # As it is kept: with the digits that it has there.
@@ -89,4 +101,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("bench: interrupted, nothing is kept")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, Literal, Self, TypeAlias
 
 Side: TypeAlias = Literal["at least", "at most"]
@@ -55,11 +55,8 @@ class Figure:
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """Between what the middle half of the rounds lies: wide on a machine that is busy with others."""
-        if len(self.measured) < 4:
-            return None
-        low, _, high = quantiles(self.values, n=4)
-        return low, high
+        """The lowest and the highest, if there is more than one: far apart on a machine that is busy with others."""
+        return (self.values[0], self.values[-1]) if len(self.values) > 1 else None
 
     @property
     def is_met(self) -> bool:
@@ -67,7 +64,11 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        return "" if self.bound is None else "met" if self.is_met else "MISSED"
+        """Not clear, if some rounds kept the bound and others did not."""
+        if self.bound is None:
+            return ""
+        is_clear = len({self.bound.is_met_by(value) for value in self.values}) == 1
+        return ("met" if self.is_met else "MISSED") + ("" if is_clear else ", not clear")
 
     def as_json(self) -> Mapping[str, object]:
         """Itself, and what follows from it, for those who only read it."""

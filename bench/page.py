@@ -25,7 +25,7 @@ def fill(page: str, results: Results) -> str:
     """The page with these figures."""
     figures = results.figures
     parts = {
-        "machine": lambda: f"Measured on {results.machine}.",
+        "machine": lambda: f"Measured on {results.at[:10]}, on {results.machine}. {_count(figures)}",
         "aims": lambda: aims_table([one for one in figures if one.bound and (one.server or one.name == _IMPORT)]),
         "plain": lambda: table([one for one in figures if one.name == "call x16"]),
         **{f"callers {count}": (lambda count=count: tasks_table(figures, count)) for count in (1, 16, 64)},
@@ -40,13 +40,19 @@ def fill(page: str, results: Results) -> str:
     return fill_parts(page, "performance", parts)
 
 
+def _count(figures: Sequence[Figure]) -> str:
+    bounds = [one for one in figures if one.bound]
+    missed = sum(not one.is_met for one in bounds)
+    return f"Of {len(bounds)} aims, {missed} are missed. Those that are not about servers are under [Inside](#inside)."
+
+
 def aims_table(figures: Sequence[Figure]) -> str:
-    rows = [(f"`{one.name}`", one.server or "", str(one.bound), shown(one), _verdict(one)) for one in figures]
+    rows = [(f"`{one.name}`", one.server or "", _bound(one), shown(one), _verdict(one)) for one in figures]
     return markdown(("what", "server", "aim", "measured", ""), rows)
 
 
 def inside_table(figures: Sequence[Figure]) -> str:
-    rows = [(one.what, str(one.bound or "-"), shown(one), _verdict(one)) for one in figures]
+    rows = [(one.what, _bound(one), shown(one), _verdict(one)) for one in figures]
     return markdown(("what", "aim", "measured", ""), rows)
 
 
@@ -70,12 +76,15 @@ def shown(figure: Figure | None) -> str:
     if figure is None:
         return "-"
     unit = "" if figure.against is not None else f" {figure.unit}"
-    low, high = figure.values[0], figure.values[-1]
-    between = f" ({number(low)} to {number(high)})" if len(figure.values) > 1 else ""
+    between = "" if figure.spread is None else " ({} to {})".format(*map(number, figure.spread))
     return f"{number(figure.value)}{unit}{between}"
 
 
-def _verdict(figure: Figure) -> str:
+def _bound(figure: Figure) -> str:
     if figure.bound is None:
-        return ""
-    return "met" if figure.is_met else "**missed**"
+        return "-"
+    return f"{figure.bound} {figure.unit}" if figure.against is None else str(figure.bound)
+
+
+def _verdict(figure: Figure) -> str:
+    return figure.verdict.replace("MISSED", "**missed**")

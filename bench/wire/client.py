@@ -16,6 +16,9 @@ from bench.wire.operations import OPERATIONS, Callers
 from bench.wire.orders import Order, Told
 from bench.wire.requests import Generation, Made, Requests
 
+TIMEOUT = 240.0
+"""Seconds that an order may take, before all is given up."""
+
 
 class Client:
     """Does as ordered."""
@@ -25,6 +28,10 @@ class Client:
         self._finished: defaultdict[int, list[Made]] = defaultdict(list)
 
     async def do(self, order: Order) -> Told:
+        async with asyncio.timeout(TIMEOUT):
+            return await self._do(order)
+
+    async def _do(self, order: Order) -> Told:
         requests = await self._requests_to(order.port, order.generation)
         async with AsyncExitStack() as stack:
             connections = [await stack.enter_async_context(connected(order.port)) for _ in range(order.callers)]

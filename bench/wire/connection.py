@@ -78,7 +78,7 @@ class Connection:
         return answers[-1]
 
     async def _head(self) -> bytes:
-        head = (await self._reader.readuntil(2 * _LINE)).lower()
+        head = await self._reader.readuntil(2 * _LINE)
         session = _value(head, _SESSION)
         self.session = None if session is None else session.decode()
         return head
@@ -95,7 +95,7 @@ class Connection:
 
 
 def _value(head: bytes, name: bytes) -> bytes | None:
-    begin = head.find(name)
+    begin = head.lower().find(name)
     if begin < 0:
         return None
     begin += len(name)

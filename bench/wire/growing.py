@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from bench.figure import Figure
 from bench.progress import Progress
 from bench.resident import resident
+from bench.rounds import Pair, in_turns
 from bench.wire.aims import aim
-from bench.wire.clients import Client, client
+from bench.wire.clients import Client
 from bench.wire.orders import Operation, Order, Told
 from bench.wire.servers import Running
 
@@ -16,21 +16,13 @@ FEW = 100
 CALLERS = 16
 
 
-class Many(NamedTuple):
-    """How many tasks a server gets."""
-
-    finished: int
-    before: int
-    """So many first, which are not counted: what is loaded, compiled or cached by then is no task's."""
-
-
-MANY: Mapping[str, Many] = {
-    "SQLite FULL": Many(10_000, before=5_000),
-    "PostgreSQL, 1 w": Many(5_000, before=2_500),
-    "FastMCP 4, memory": Many(1_250, before=250),
-    "mcp 1.x tasks": Many(10_000, before=500),
+MANY: Mapping[str, int] = {
+    "SQLite FULL": 10_000,
+    "PostgreSQL, 1 w": 5_000,
+    "FastMCP 4, memory": 1_250,
+    "mcp 1.x tasks": 10_000,
 }
-"""By servers: fewer for those that would take minutes."""
+"""Finished tasks, by servers: fewer of those that would take minutes."""
 
 _KIB = 1_024
 
@@ -49,12 +41,13 @@ class Extent:
 FULL = Extent(finished=10_000, live=1_000, rounds=5, seconds=0.25)
 
 
-async def measure(few: Sequence[Running], many: Sequence[Running], extent: Extent, progress: Progress) -> list[Figure]:
+async def measure(
+    few: Sequence[Running], many: Sequence[Running], extent: Extent, progress: Progress, asking: Client
+) -> list[Figure]:
     """Each server twice, both of them new: one with few tasks, and one that gets many."""
     figures: list[Figure] = []
-    async with client() as asking:
-        for with_few, with_many in zip(few, many, strict=True):
-            figures += await _Pair(asking, with_few, with_many, extent).measure(progress)
+    for with_few, with_many in zip(few, many, strict=True):
+        figures += await _Pair(asking, with_few, with_many, extent).measure(progress)
     return figures
 
 
@@ -65,27 +58,31 @@ class _Pair:
         self._many = many
         self._extent = extent
         self._name = many.server.name
-        self._count, self._before = (min(count, extent.finished) for count in MANY[self._name])
+        self._count = min(MANY[self._name], extent.finished)
 
     async def measure(self, progress: Progress) -> list[Figure]:
         progress.stage(f"growing: {self._count:,} finished tasks on {self._name}")
-        for one in (self._few, self._many):
-            await self._do(one, "fill", FEW)
-        await self._do(self._many, "fill", self._before)
-        finished = await self._growth("fill", self._count)
-        rates = [(await self._polls(self._many), await self._polls(self._few)) for _ in range(self._extent.rounds)]
-        live = await self._growth("leave", self._extent.live)
+        await self._do(self._few, "fill", FEW)
+        # The first half is not counted: what is loaded, compiled or cached by then is no task's.
+        half = self._count // 2
+        await self._do(self._many, "fill", self._count - half)
+        finished = await self._growth(self._many, "fill", half)
+        polls = await in_turns(
+            self._extent.rounds, lambda: self._polls(self._many), lambda: self._polls(self._few), progress
+        )
+        # Of the one that has done little: another has memory to use again.
+        live = await self._growth(self._few, "leave", self._extent.live)
         return [
-            *self._memory("finished", finished, self._count),
+            *self._memory("finished", finished, half),
             *self._memory("live", live, self._extent.live),
-            self._polled(rates),
+            self._polled(polls),
         ]
 
-    async def _growth(self, operation: Operation, count: int) -> float | None:
+    async def _growth(self, one: Running, operation: Operation, count: int) -> float | None:
         """Bytes for each task, if the system says how much memory a process has."""
-        before = resident(self._many.pid)
-        await self._do(self._many, operation, count)
-        after = resident(self._many.pid)
+        before = resident(one.pid)
+        await self._do(one, operation, count)
+        after = resident(one.pid)
         return None if before is None or after is None else (after - before) / count
 
     async def _do(self, one: Running, operation: Operation, count: int, seconds: float = 0) -> Told:
@@ -101,8 +98,7 @@ class _Pair:
         what = f"what the server's process has grown by for each {which} task, over {count:,} of them"
         return [Figure(name, what, "KiB", [grown / _KIB], None, aim(name, self._name), self._name)]
 
-    def _polled(self, rates: Sequence[tuple[float, float]]) -> Figure:
+    def _polled(self, polls: Pair) -> Figure:
         what = f"polls a second of a server that has {self._count:,} finished tasks, against one with {FEW}"
-        among_many, among_few = [one for one, _ in rates], [other for _, other in rates]
         bound = aim("get among many", self._name)
-        return Figure("get among many", what, "1/s", among_many, among_few, bound, self._name)
+        return Figure("get among many", what, "1/s", polls.measured, polls.against, bound, self._name)

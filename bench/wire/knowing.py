@@ -9,7 +9,7 @@ from bench.wire.connection import Connection, Message, connected
 from bench.wire.orders import Order, Told
 from bench.wire.requests import Made
 
-SPREAD = 0.5
+SPREAD = 2 / 3
 """How much the tasks differ in length, as a part of it: asked at the same moments, all would be equally late."""
 
 
@@ -29,13 +29,15 @@ async def told(callers: Callers, order: Order) -> Told:
                     break
 
     done = await callers.each([one] * order.count)
+    if len(late) != order.count:
+        raise RuntimeError(f"of {order.count} tasks, the ends of {len(late)} were told before their streams ended")
     return Told(done.count, done.seconds, late, [order.seconds] * len(late))
 
 
 async def polled(callers: Callers, order: Order) -> Told:
     """All at once, each asked for when the server said to ask again."""
     late: list[float] = []
-    lengths = [order.seconds * (1 + SPREAD * (number / order.count - 0.5)) for number in range(order.count)]
+    lengths = [order.seconds * (1 + SPREAD * ((number + 0.5) / order.count - 0.5)) for number in range(order.count)]
     left, lasted = iter(lengths), list[float]()
 
     async def one(connection: Connection) -> None:

@@ -53,8 +53,9 @@ async def measure(folder: Path, extent: Extent, progress: Progress) -> list[Figu
         async with (
             standing(folder / "few", grown, progress) as few,
             standing(folder / "many", grown, progress) as many,
+            client() as asking,
         ):
-            figures += await growing.measure(few, many, extent.growing, progress)
+            figures += await growing.measure(few, many, extent.growing, progress, asking)
     if extent.starts:
         figures += await starting.measure(servers, rounds=extent.starts, progress=progress)
     return figures + await starting.measure_import(rounds=2 * extent.starts + 1, progress=progress)

@@ -66,9 +66,9 @@ async def _update(callers: Callers, order: Order) -> Told:
     tasks = await callers.made(ASKING, min(PREPARED, order.count))
     asking = await callers.until(tasks, lambda task: task["status"] == "input_required")
     update = callers.requests.update
-    told = await callers.ask([update(task, told["inputRequests"]) for task, told in asking.items()])
+    done = await callers.ask([update(task, state["inputRequests"]) for task, state in asking.items()])
     await callers.finish(tasks)
-    return told
+    return done
 
 
 async def _result(callers: Callers, order: Order) -> Told:

@@ -28,6 +28,10 @@ def known_names() -> list[str]:
     return [server.name for server in (*plain_servers(), *own, *(server for server, _ in _peers(None)))]
 
 
+def redis_program() -> str | None:
+    return shutil.which("redis-server") or shutil.which("redis-server", path=_ENVIRONMENTS / "redis" / "bin")
+
+
 def _peers(redis: int | None) -> list[tuple[Server, str | None]]:
     """Each, and what it lacks."""
     docket, mcp1 = _command("fastmcp4"), _command("mcp1")
@@ -39,7 +43,7 @@ def _peers(redis: int | None) -> list[tuple[Server, str | None]]:
             _lack("fastmcp4") or no_redis,
         ),
         (Server(PLAIN_MCP1, mcp1, generation="2025-11-25", has_tasks=False), _lack("mcp1")),
-        (Server("mcp 1.x tasks", mcp1, PLAIN_MCP1, "2025-11-25"), _lack("mcp1")),
+        (Server("mcp 1.x tasks", mcp1, "2025-11-25"), _lack("mcp1")),
     ]
 
 
@@ -57,7 +61,7 @@ def _command(name: str) -> tuple[str, ...]:
 @asynccontextmanager
 async def redis(folder: Path) -> AsyncGenerator[int | None]:
     """The port of a Redis that keeps what it has in a file, synced every second; if there is one to start."""
-    program = shutil.which("redis-server") or shutil.which("redis-server", path=_ENVIRONMENTS / "redis" / "bin")
+    program = redis_program()
     if program is None:
         yield None
         return

@@ -8,7 +8,10 @@ from bench.progress import Progress
 from bench.wire.aims import aim
 from bench.wire.clients import Client
 from bench.wire.orders import Operation, Order
-from bench.wire.servers import Running, Server
+from bench.wire.servers import SDK, Running, Server
+
+MOST = 64
+"""Callers at once."""
 
 VARIANTS: Mapping[str, frozenset[Operation]] = {
     "SQLite NORMAL": frozenset({"create", "get", "result"}),
@@ -26,6 +29,7 @@ class Extent:
 
     rounds: int
     seconds: float
+    """Of each round; twice that by 64 callers, so that each has its turn more than once."""
     at_once: int
     """Tasks that are created and completed in one go."""
     operations: Mapping[int, Sequence[Operation]]
@@ -34,12 +38,12 @@ class Extent:
 
 FULL = Extent(
     rounds=3,
-    seconds=0.2,
+    seconds=0.25,
     at_once=1_000,
     operations={
         16: ("create", "get", "get working", "cancel", "update", "result", "all done"),
         1: ("create", "get", "result"),
-        64: ("create", "get"),
+        MOST: ("create", "get"),
     },
 )
 QUICK = Extent(rounds=1, seconds=0.3, at_once=200, operations={16: ("create", "get", "all done"), 1: ("result",)})
@@ -50,7 +54,7 @@ async def measure(client: Client, up: Sequence[Running], extent: Extent, progres
     figures: list[Figure] = []
     for callers, operations in extent.operations.items():
         # Before it counts: what is compiled, prepared or connected at first is not what is measured.
-        await _block(client, up, "call", callers, replace(extent, rounds=1), progress)
+        await _block(client, up, "create", callers, replace(extent, rounds=1), progress)
         for operation in ("call", *operations):
             rates = await _block(client, up, operation, callers, extent, progress)
             figures += [
@@ -61,8 +65,8 @@ async def measure(client: Client, up: Sequence[Running], extent: Extent, progres
 
 def _figure(one: Running, name: str, rates: Mapping[str, Sequence[float]]) -> Figure:
     server = one.server.name
-    what = f"{name.replace(' x', ' by ')} at once on {server}, against a plain call"
-    return Figure(name, what, "1/s", rates[server], rates[one.server.against], aim(name, server), server)
+    what = f"{name.replace(' x', ' by ')} at once on {server}, against a plain call of {SDK}"
+    return Figure(name, what, "1/s", rates[server], rates[SDK], aim(name, server), server)
 
 
 async def _block(
@@ -70,8 +74,7 @@ async def _block(
 ) -> dict[str, list[float]]:
     """One operation in all rounds, by the names of servers. Those without tasks are called plainly in each."""
     progress.stage(f"wire: {operation}, {callers} at once")
-    against = {one.server.against for one in up}
-    asked = [one for one in up if one.server.name in against or is_asked(one.server, operation, callers)]
+    asked = [one for one in up if one.server.name == SDK or is_asked(one.server, operation, callers)]
     rates: dict[str, list[float]] = {one.server.name: [] for one in asked}
     for number in range(extent.rounds):
         for one in asked:
@@ -85,7 +88,7 @@ def is_asked(server: Server, operation: Operation, callers: int) -> bool:
     """Whether a server is asked something for its own sake."""
     if operation == "call" or not server.has_tasks:
         return operation == "call" and not server.has_tasks
-    if server.name in VARIANTS and (operation not in VARIANTS[server.name] or callers == 64):
+    if server.name in VARIANTS and (operation not in VARIANTS[server.name] or callers == MOST):
         return False
     return operation not in _ONLY_2026 or server.generation == "2026-07-28"
 
@@ -93,4 +96,5 @@ def is_asked(server: Server, operation: Operation, callers: int) -> bool:
 def _order(one: Running, operation: Operation, callers: int, extent: Extent) -> Order:
     done = operation if one.server.has_tasks else "call"
     count = extent.at_once if done == "all done" else 1_000_000
-    return Order(one.port, one.server.generation, done, callers, extent.seconds, count)
+    seconds = extent.seconds * (2 if callers == MOST else 1)
+    return Order(one.port, one.server.generation, done, callers, seconds, count)

@@ -23,8 +23,6 @@ class Server:
 
     name: str
     command: Sequence[str]
-    against: str = SDK
-    """The server whose plain call is the measure of all that this one does."""
     generation: Generation = "2026-07-28"
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     workers: int = 0
@@ -71,5 +69,5 @@ def own_servers(folder: Path, databases: Mapping[int, str]) -> list[Server]:
     for workers, url in databases.items():
         found.append(Server(f"PostgreSQL, {workers} w", (*OURS, "serve", url), workers=workers))
     full = f"sqlite:///{folder / 'full-2025.db'}"
-    found.append(Server("SQLite FULL, 2025", (*OURS, "serve", full), PLAIN_2025, "2025-11-25"))
+    found.append(Server("SQLite FULL, 2025", (*OURS, "serve", full), "2025-11-25"))
     return found

@@ -30,7 +30,8 @@ async def standing(folder: Path, names: frozenset[str] | None, progress: Progres
             await asyncio.to_thread(postgres.start, POSTGRES)
             for count in WORKERS:
                 databases[count] = await asyncio.to_thread(postgres.create_database, f"bench_{count}")
-        theirs, missing = peers(await stack.enter_async_context(redis(folder)))
+        port = await stack.enter_async_context(redis(folder)) if _is_wanted("FastMCP 4, Redis", names) else None
+        theirs, missing = peers(port)
         for line in missing:
             if _is_wanted(line.partition(":")[0], names):
                 print(f"bench: NOT MEASURED: {line}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """raincheck: durable, long-running MCP tasks. A slip now, the result later."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
@@ -52,12 +52,14 @@ _WHERE = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the module has under that name
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
-    return found
+if not TYPE_CHECKING:
+    # Who checks types is told of a name that there is not.
+    def __getattr__(name: str) -> object:
+        if name not in _WHERE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__]

@@ -32,13 +32,13 @@ def test_the_page_has_the_figures_that_are_kept() -> None:
 def test_a_ratio_is_the_median_of_what_each_round_was() -> None:
     one = figure(bound=Bound("at least", 0.6))
     assert (one.value, one.values) == (0.6, [0.5, 0.6, 0.9])
-    assert one.is_met
+    assert one.verdict == "met, not clear"
     assert "0.60 (0.50 to 0.90)" in page.table([one])
 
 
 def test_what_is_measured_against_nothing_keeps_its_bound_in_its_unit() -> None:
     one = figure("told", measured=(3, 1, 40), against=None, bound=Bound("at most", 2))
-    assert (one.value, one.verdict) == (3, "MISSED")
+    assert (one.value, one.verdict) == (3, "MISSED, not clear")
     assert page.shown(one) == "3.00 ms (1.00 to 40.0)"
     assert "at most 2" in table([one])
 
@@ -71,6 +71,22 @@ def test_the_page_is_never_written_from_less_than_everything(
     with pytest.raises(SystemExit):
         options_of(["--write", *less])
     assert "--write is for a whole run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--json", "nowhere/figures.json"], "--json takes a file in a folder that there is"),
+        (["--json", "."], "--json takes a file in a folder that there is"),
+        (["--only", "grace", "--servers", "memory"], "--servers is for the section wire"),
+    ],
+)
+def test_what_could_not_be_kept_or_asked_is_refused_before_anything_is_measured(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        options_of(arguments)
+    assert told in capsys.readouterr().err
 
 
 def test_a_server_that_there_is_not_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:

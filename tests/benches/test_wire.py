@@ -1,5 +1,6 @@
 """What `bench.wire` measures with: every server answers the client, and what is told is what was asked for."""
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,9 +10,11 @@ import pytest
 from bench.progress import Progress
 from bench.wire import growing, knowledge, measure, rates, starting
 from bench.wire.aims import aim
-from bench.wire.clients import client
+from bench.wire.clients import Client, client
+from bench.wire.orders import Order, Told
 from bench.wire.peers import known_names, peers
-from bench.wire.servers import PLAIN_2025, SDK, Running
+from bench.wire.server import nap
+from bench.wire.servers import PLAIN_2025, SDK, Running, own_servers, plain_servers
 from bench.wire.standing import standing
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +42,69 @@ async def test_everything_is_asked_of_every_server_of_ours_in_both_generations(t
     assert all(min(*one.measured, *(one.against or ())) > 0 for one in figures)
 
 
+class Recorder(Client):
+    """Does nothing, and remembers what it was told to do."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+
+    async def do(self, order: Order) -> Told:
+        self.orders.append(order)
+        return Told(order.port, 1.0)
+
+
+def pretended(*names: str) -> list[Running]:
+    found = {one.name: one for one in (*plain_servers(), *own_servers(Path(), {1: "", 3: ""}))}
+    return [Running(found[name], port, pid=0) for port, name in enumerate(names, 1)]
+
+
+async def test_each_server_is_warmed_up_and_then_asked_in_turns_with_the_plain_call() -> None:
+    recorder = Recorder()
+    extent = replace(rates.FULL, rounds=2, operations={16: ("get",)})
+    figures = await rates.measure(recorder, pretended(SDK, "memory"), extent, Progress())
+    plain, ours = ("call", 1), ("get", 2)
+    assert [(one.operation, one.port) for one in recorder.orders] == [
+        plain,
+        ("create", 2),
+        plain,
+        plain,
+        *(plain, ours) * 2,
+    ]
+    assert [(one.title, one.measured, one.against) for one in figures] == [
+        (f"call x16, {SDK}", [1, 1], [1, 1]),
+        ("get x16, memory", [2, 2], [1, 1]),
+    ]
+
+
+def test_what_differs_in_one_thing_is_asked_what_that_matters_for() -> None:
+    (three,) = (one.server for one in pretended("PostgreSQL, 3 w"))
+    assert rates.is_asked(three, "all done", 16)
+    assert not rates.is_asked(three, "cancel", 16)
+    assert not rates.is_asked(three, "get", 64)
+
+
+async def test_polls_among_many_and_among_few_go_to_different_servers() -> None:
+    recorder = Recorder()
+    few, many = pretended("SQLite FULL", "SQLite FULL")
+    measured = await growing.measure(
+        [few], [many], growing.Extent(100, live=5, rounds=2, seconds=1), Progress(), recorder
+    )
+    assert measured[-1].measured == [many.port] * 2
+    assert measured[-1].against == [few.port] * 2
+    kinds = [(one.operation, one.port, one.count) for one in recorder.orders if one.operation != "get"]
+    assert kinds == [
+        ("fill", few.port, growing.FEW),
+        ("fill", many.port, 50),
+        ("fill", many.port, 50),
+        ("leave", few.port, 5),
+    ]
+
+
+async def test_a_nap_says_when_it_ended() -> None:
+    begun = time.time()  # noqa: TID251 - what it is compared with
+    assert float(await nap(0.05)) >= begun + 0.05
+
+
 async def test_peers_are_asked_the_same(tmp_path: Path) -> None:
     found, missing = peers(None)
     assert [line.partition(":")[0] for line in missing] == ["FastMCP 4, Redis"], "scripts/setup makes the others"
@@ -62,7 +128,7 @@ async def test_how_late_a_caller_knows_is_measured_from_the_end_that_the_task_it
     }
     assert all(len(one.measured) == 2 and min(one.measured) > 0 for one in figures)
     by_polls = [one for one in figures if one.name == "polled"]
-    assert all(sorted(one.against or ()) == pytest.approx([0.15, 0.2]) for one in by_polls)
+    assert all(sorted(one.against or ()) == pytest.approx([1 / 6, 7 / 30]) for one in by_polls)
 
 
 async def test_what_tasks_cost_a_server_is_measured_against_one_with_few(tmp_path: Path) -> None:
@@ -70,8 +136,9 @@ async def test_what_tasks_cost_a_server_is_measured_against_one_with_few(tmp_pat
     async with (
         standing(tmp_path / "few", frozenset({"SQLite FULL"}), Progress()) as few,
         standing(tmp_path / "many", frozenset({"SQLite FULL"}), Progress()) as many,
+        client() as asking,
     ):
-        figures = await growing.measure(few, many, extent, Progress())
+        figures = await growing.measure(few, many, extent, Progress(), asking)
     assert [one.name for one in figures] == ["memory, finished", "memory, live", "get among many"]
     assert figures[-1].value > 0
 
@@ -82,6 +149,8 @@ async def test_a_start_lasts_until_the_first_answer(tmp_path: Path) -> None:
     figures = await starting.measure(known, rounds=1, progress=Progress())
     assert [(one.name, one.server) for one in figures] == [("start", SDK), ("start", "SQLite FULL")]
     assert figures[0].value == 1
+    # Nothing that imports the SDK answers sooner: the clock ran from the beginning.
+    assert min(figures[0].measured) > 0.1
     package, tasks = await starting.measure_import(rounds=1, progress=Progress())
     assert 0 < package.value < tasks.value
 
