@@ -36,12 +36,12 @@ FULL = Scale(
     throughput_tasks=3_000,
     throughput_rounds=3,
     many=1_000_000,
-    growth_rounds=7,
+    growth_rounds=5,
     idle_seconds=4,
     idle_worker_seconds=12,
     cycles=5_000,
     grace_rounds=30,
-    dispatch_rounds=5,
+    dispatch_rounds=4,
 )
 QUICK = Scale(
     "quick",

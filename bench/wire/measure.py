@@ -58,4 +58,4 @@ async def measure(folder: Path, extent: Extent, progress: Progress) -> list[Figu
             figures += await growing.measure(few, many, extent.growing, progress, asking)
     if extent.starts:
         figures += await starting.measure(servers, rounds=extent.starts, progress=progress)
-    return figures + await starting.measure_import(rounds=2 * extent.starts + 1, progress=progress)
+    return figures + await starting.measure_import(rounds=extent.starts + 1, progress=progress)

@@ -9,7 +9,7 @@ from bench.wire.knowing import polled, told
 from bench.wire.orders import Operation, Order, Told
 from bench.wire.requests import Made
 
-PREPARED = 100
+PREPARED = 60
 """Tasks at most that are made first, for what is done once with each."""
 
 STRIDE = 7_919

@@ -29,7 +29,7 @@ class Extent:
 
     rounds: int
     seconds: float
-    """Of each round; twice that by 64 callers, so that each has its turn more than once."""
+    """Of each round; half as much again by 64 callers, so that each has its turn more than once."""
     at_once: int
     """Tasks that are created and completed in one go."""
     operations: Mapping[int, Sequence[Operation]]
@@ -96,5 +96,5 @@ def is_asked(server: Server, operation: Operation, callers: int) -> bool:
 def _order(one: Running, operation: Operation, callers: int, extent: Extent) -> Order:
     done = operation if one.server.has_tasks else "call"
     count = extent.at_once if done == "all done" else 1_000_000
-    seconds = extent.seconds * (2 if callers == MOST else 1)
+    seconds = extent.seconds * (1.5 if callers == MOST else 1)
     return Order(one.port, one.server.generation, done, callers, seconds, count)
