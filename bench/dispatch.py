@@ -9,19 +9,16 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from statistics import median
 from time import monotonic
 from typing import NamedTuple
 
 from bench.dispatch_sides import BARE, OURS, bare_app, toolbox
 from bench.figure import Bound, Figure
+from bench.postgres import PostgresServer
 from bench.progress import Progress
 from bench.rounds import in_turns
 from raincheck import Engine, open_store
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/postgres"))
-from postgres_serving import PostgresServer
 
 BATCH = 200
 """Tasks of a round: so many are queued at once, and the time is taken until the last has ended."""

@@ -25,7 +25,7 @@ def fill(page: str, results: Results) -> str:
     """The page with these figures."""
     figures = results.figures
     parts = {
-        "machine": lambda: f"Measured on {results.at[:10]}, on {results.machine}. {_count(figures)}",
+        "machine": lambda: f"Measured on {results.at[:10]}, on {results.machine}. {_count(results)}",
         "aims": lambda: aims_table([one for one in figures if one.bound and (one.server or one.name == _IMPORT)]),
         "plain": lambda: table([one for one in figures if one.name == "call x16"]),
         **{f"callers {count}": (lambda count=count: tasks_table(figures, count)) for count in (1, 16, 64)},
@@ -40,10 +40,9 @@ def fill(page: str, results: Results) -> str:
     return fill_parts(page, "performance", parts)
 
 
-def _count(figures: Sequence[Figure]) -> str:
-    bounds = [one for one in figures if one.bound]
-    missed = sum(not one.is_met for one in bounds)
-    return f"Of {len(bounds)} aims, {missed} are missed. Those that are not about servers are under [Inside](#inside)."
+def _count(results: Results) -> str:
+    told = f"Of {results.bounds} aims, {results.missed} are missed."
+    return f"{told} Those that are not about servers are under [Inside](#inside)."
 
 
 def aims_table(figures: Sequence[Figure]) -> str:

@@ -24,6 +24,14 @@ class Results:
     machine: str
     figures: Sequence[Figure]
 
+    @property
+    def bounds(self) -> int:
+        return sum(figure.bound is not None for figure in self.figures)
+
+    @property
+    def missed(self) -> int:
+        return sum(not figure.is_met for figure in self.figures)
+
     def save(self, path: Path) -> None:
         figures = json.dumps([figure.as_json() for figure in self.figures])
         content = {

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,11 +13,8 @@ import httpx2
 import psycopg
 from psycopg.sql import SQL, Identifier
 
+from bench.postgres import PostgresServer
 from bench.scale_model import Cost
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "postgres"))
-
-from postgres_serving import PostgresServer
 
 OWNERS = 100
 CALLERS = 16

@@ -14,8 +14,9 @@ import httpx2
 import psycopg
 
 from bench.machine import machine
+from bench.postgres import PostgresServer
 from bench.progress import Progress
-from bench.scale_measure import CALLERS, LISTENERS, STEPS, PostgresServer, Site, Spent
+from bench.scale_measure import CALLERS, LISTENERS, STEPS, Site, Spent
 from bench.scale_model import Cost, Costs, Operation
 from bench.scale_server import ASK, WORK
 from raincheck.clock import SystemClock

@@ -6,12 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from bench.postgres import PostgresServer
 from bench.progress import Progress
 from bench.wire.peers import peers, redis
 from bench.wire.servers import WORKERS, Running, own_servers, plain_servers, running
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "postgres"))
-from postgres_serving import PostgresServer
 
 POSTGRES = {"shared_buffers": "256MB", "max_wal_size": "4GB", "autovacuum": "on"}
 """What a database has that is used in earnest: the one for tests is smaller, and is never tidied up."""
