@@ -3,7 +3,15 @@
 import sys
 from pathlib import Path
 
+from psycopg import AsyncConnection
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "postgres"))
 from postgres_serving import PostgresServer
 
-__all__ = ["PostgresServer"]
+__all__ = ["PostgresServer", "analyse"]
+
+
+async def analyse(url: str) -> None:
+    """Have a database look at what is in it, as it does by itself within a minute, so that it plans with that."""
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("ANALYZE")

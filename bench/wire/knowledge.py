@@ -11,7 +11,7 @@ from bench.wire.clients import client
 from bench.wire.orders import Operation, Order, Told
 from bench.wire.servers import Running
 
-PUSHES = frozenset({"memory", "SQLite FULL", "SQLite NORMAL", "PostgreSQL, 1 w", "PostgreSQL, 3 w"})
+PUSHES = frozenset({"memory", "SQLite FULL", "SQLite NORMAL", "PostgreSQL", "PostgreSQL, 1 w", "PostgreSQL, 3 w"})
 """Those that tell their callers in 2026-07-28. FastMCP 4 does not."""
 
 

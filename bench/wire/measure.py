@@ -35,7 +35,7 @@ QUICK = Extent(
     growing=None,
     starts=0,
     servers=frozenset(
-        {"floor", "memory", "SQLite FULL", "PostgreSQL, 1 w", "FastMCP 4, memory", "mcp 1.x", "mcp 1.x tasks"}
+        {"floor", "memory", "SQLite FULL", "PostgreSQL", "FastMCP 4, memory", "mcp 1.x", "mcp 1.x tasks"}
     ),
 )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bench.figure import Figure
+from bench.postgres import analyse
 from bench.progress import Progress
 from bench.wire.aims import aim
 from bench.wire.clients import Client
@@ -16,6 +17,7 @@ MOST = 64
 VARIANTS: Mapping[str, frozenset[Operation]] = {
     "SQLite NORMAL": frozenset({"create", "get", "result"}),
     "SQLite FULL, 2025": frozenset({"create", "get", "result"}),
+    "PostgreSQL, 1 w": frozenset({"create", "get", "result", "all done"}),
     "PostgreSQL, 3 w": frozenset({"create", "get", "result", "all done"}),
 }
 """Servers that differ from another of ours in one thing, and what they are asked, by 1 and 16: it saves minutes."""
@@ -55,6 +57,9 @@ async def measure(client: Client, up: Sequence[Running], extent: Extent, progres
     for callers, operations in extent.operations.items():
         # Before it counts: what is compiled, prepared or connected at first is not what is measured.
         await _block(client, up, "create", callers, replace(extent, rounds=1), progress)
+        for one in up:
+            if one.server.database is not None:
+                await analyse(one.server.database)
         for operation in ("call", *operations):
             rates = await _block(client, up, operation, callers, extent, progress)
             figures += [

@@ -1,7 +1,8 @@
-"""Our servers, each as a process: `python -m bench.wire.server floor|sdk|serve|work [STORE]`.
+"""Our servers, each as a process: `python -m bench.wire.server floor|sdk|serve|take|work [STORE]`.
 
 They have the tools that the servers of tests/peers have, and print their port. The floor does no more than HTTP: nobody
-who speaks it on this stack is faster. What serves tasks of a store that others share leaves the work to them.
+who speaks it on this stack is faster. One that serves does the work itself, as servers do unless they are told not to;
+one that takes tasks leaves it to those who work.
 """
 
 import asyncio
@@ -18,7 +19,6 @@ from raincheck import TaskContext, Tasks
 
 _ANSWER = json.dumps({"jsonrpc": "2.0", "id": 0, "result": {"content": []}}).encode()
 _SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
-_SHARED = ("postgresql:", "postgres:")
 
 
 async def floor(scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,7 +89,7 @@ async def main(which: str, store: str = "memory:") -> None:
             print("works", flush=True)
             await make_tasks(store, works=True).run_until_signal()
         case _:
-            await serve(make_tasks(store, works=not store.startswith(_SHARED)).server.streamable_http_app())
+            await serve(make_tasks(store, works=which == "serve").server.streamable_http_app())
 
 
 if __name__ == "__main__":

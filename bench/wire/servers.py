@@ -11,8 +11,8 @@ from bench.wire.requests import Generation
 
 OURS = (sys.executable, "-m", "bench.wire.server")
 SDK = "mcp 2.x"
-WORKERS = (1, 3)
-"""How many of them a database is measured with."""
+WORKERS = (0, 1, 3)
+"""How many processes do the work beside a server on a database. Where there are none, it works itself."""
 
 PLAIN_2025, PLAIN_MCP1 = f"{SDK}, 2025", "mcp 1.x"
 
@@ -28,6 +28,8 @@ class Server:
     workers: int = 0
     """Processes that do the work beside it."""
     has_tasks: bool = True
+    database: str | None = None
+    """The URL of the one that it uses, if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ def own_servers(folder: Path, databases: Mapping[int, str]) -> list[Server]:
     }
     found = [Server(name, (*OURS, "serve", store)) for name, store in files.items()]
     for workers, url in databases.items():
-        found.append(Server(f"PostgreSQL, {workers} w", (*OURS, "serve", url), workers=workers))
+        alone = Server("PostgreSQL", (*OURS, "serve", url), database=url)
+        apart = Server(f"PostgreSQL, {workers} w", (*OURS, "take", url), workers=workers, database=url)
+        found.append(apart if workers else alone)
     full = f"sqlite:///{folder / 'full-2025.db'}"
     found.append(Server("SQLite FULL, 2025", (*OURS, "serve", full), "2025-11-25"))
     return found

@@ -87,6 +87,11 @@ def count_jobs(url: str) -> int:
     return row[0]
 
 
+def forget_jobs(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("TRUNCATE raincheck.procrastinate_jobs CASCADE")
+
+
 async def run(dispatcher: Dispatcher, hands: ScriptedHands, takes: int) -> None:
     """Have jobs brought until they were taken so often."""
     running = asyncio.create_task(dispatcher.run(hands))
@@ -147,6 +152,17 @@ async def test_what_is_begun_without_a_job_takes_its_own_along(database_url: str
         assert await asyncio.to_thread(count_jobs, database_url) == 1
 
 
+async def test_what_is_begun_where_it_is_created_has_no_job_and_what_has_to_wait_has_one(database_url: str) -> None:
+    offer = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", timedelta(seconds=30), 1)
+    async with open_store(database_url) as store:
+        scene = Scene(store, FakeClock())
+        assert (await scene.create(claim=offer)).phase is Phase.RUNNING
+        assert await asyncio.to_thread(count_jobs, database_url) == 0
+        await scene.create()
+        assert (await scene.create(claim=offer)).phase is Phase.QUEUED
+        assert await asyncio.to_thread(count_jobs, database_url) == 2
+
+
 async def test_many_that_are_done_at_once_are_given_the_next_in_one_claim(database_url: str) -> None:
     toolbox = Toolbox()
     gates = [asyncio.Event() for _ in range(2)]
@@ -167,6 +183,26 @@ async def test_many_that_are_done_at_once_are_given_the_next_in_one_claim(databa
         for task in tasks:
             assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
         await eventually(lambda: count_jobs(database_url) == 0, "no job is left")
+
+
+async def test_what_waits_is_begun_in_the_place_of_one_that_no_job_had_brought(database_url: str) -> None:
+    toolbox = Toolbox()
+    gate = asyncio.Event()
+
+    @toolbox.tool
+    async def gated() -> None:
+        await gate.wait()
+
+    async with open_store(database_url) as store, Engine(store, toolbox, settings=Settings(concurrency=2)) as engine:
+        begun = [await engine.submit("gated") for _ in range(2)]
+        waiting = [await engine.submit("gated") for _ in range(4)]
+        assert [task.phase for task in (*begun, *waiting)] == [Phase.RUNNING] * 2 + [Phase.QUEUED] * 4
+        # Nobody is told of them any more, and it takes 10 seconds until that is noticed.
+        await asyncio.to_thread(forget_jobs, database_url)
+        gate.set()
+        async with asyncio.timeout(5):
+            for task in (*begun, *waiting):
+                assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
 
 
 async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look(

@@ -18,9 +18,9 @@ STORES = ("memory", "sqlite", "postgres")
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "bench" in metafunc.fixturenames:
-        # What is about tasks that are begun where they are created is not for a store whose attempts are carried.
-        only_here = metafunc.definition.get_closest_marker("begun_where_created")
-        metafunc.parametrize("bench", STORES[:2] if only_here else STORES, indirect=True)
+        # What is scripted by when an engine looks for work is not for a store whose attempts are carried.
+        looks = metafunc.definition.get_closest_marker("looks_for_work")
+        metafunc.parametrize("bench", STORES[:2] if looks else STORES, indirect=True)
 
 
 @pytest.fixture

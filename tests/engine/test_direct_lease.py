@@ -19,7 +19,7 @@ from raincheck.engine import Settings
 from raincheck.stores.apply import sweep
 from raincheck.stores.sqlite import SqliteStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30), pytest.mark.begun_where_created]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
 class Request:

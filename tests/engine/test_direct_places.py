@@ -12,7 +12,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.engine import Settings
 from raincheck.stores.interface import Store
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30), pytest.mark.begun_where_created]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 SELDOM = Settings(look_every=86_400.0, lease=86_400.0)
 """It looks for nothing that nobody told of."""
@@ -62,6 +62,7 @@ async def test_one_from_elsewhere_is_claimed_though_nobody_said_which_it_is(benc
         gate.set()
 
 
+@pytest.mark.looks_for_work
 async def test_what_a_claim_on_its_way_brings_has_the_places_of_its_tool(bench: Bench, watched: Watched) -> None:
     gate, other_gate = add_gated(bench, "gated", concurrency=2), add_gated(bench, "narrow", concurrency=1)
     queued = [await bench.queue("gated") for _ in range(2)]

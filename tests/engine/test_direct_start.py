@@ -3,21 +3,24 @@
 import asyncio
 import threading
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
 from watched import Watched, a_clock
 from workbench import QUICK, Bench
 
+from raincheck.core.change import Creation
 from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Quota
 from raincheck.core.records import Task
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, TaskContext
 from raincheck.errors import IdempotencyConflict, QuotaExceeded, StoreUnavailable
 from raincheck.stores.interface import Capabilities, Store
+from raincheck.stores.requests import ClaimRequest
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30), pytest.mark.begun_where_created]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 
@@ -68,6 +71,7 @@ async def test_a_task_is_begun_in_the_transaction_that_keeps_it(bench: Bench, wa
         assert await bench.events(task.id) == ["create", "claim", "complete"]
 
 
+@pytest.mark.looks_for_work
 async def test_one_that_is_asked_for_elsewhere_takes_a_commit_more(bench: Bench, watched: Watched) -> None:
     add_quick(bench)
     async with bench.working() as engine:
@@ -101,6 +105,34 @@ async def test_a_store_that_takes_no_offers_is_made_none(bench: Bench, watched: 
         assert (await engine.wait(task.id)).outcome == b"1"
 
 
+async def test_one_that_another_has_begun_by_the_time_that_it_is_told_of_is_left_to_them(bench: Bench) -> None:
+    runs: list[str] = []
+    kept = bench.store
+
+    @bench.toolbox.tool
+    async def quick() -> None:
+        runs.append("quick")
+
+    class ToldLate:
+        """Keeps a task, and says so when another has begun it."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(kept, name)
+
+        async def create(self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest) -> Task:
+            await kept.create(creation, quota=quota, now=now)
+            (begun,) = await kept.claim(replace(claim, holder="another"), now=now)
+            return begun
+
+    bench.store = cast("Store", ToldLate())
+    async with bench.working() as engine:
+        task = await engine.submit("quick")
+        assert (task.attempt is not None, task.id) == (True, (await engine.task(task.id)).id)
+    assert runs == []
+    assert await bench.events(task.id) == ["create", "claim"]
+
+
+@pytest.mark.looks_for_work
 async def test_nobody_who_waits_is_overtaken(bench: Bench, watched: Watched) -> None:
     add_quick(bench)
     async with bench.working() as engine:
@@ -114,6 +146,7 @@ async def test_nobody_who_waits_is_overtaken(bench: Bench, watched: Watched) -> 
     assert {task.phase for task in ends} == {Phase.COMPLETED}
 
 
+@pytest.mark.looks_for_work
 async def test_who_waits_for_any_place_in_the_process_is_not_overtaken_by_another_tool(
     bench: Bench, watched: Watched
 ) -> None:

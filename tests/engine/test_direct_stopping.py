@@ -9,9 +9,10 @@ from workbench import Bench
 from raincheck.core.lifecycle import Phase
 from raincheck.core.retry import OnInterrupt, RetryPolicy
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30), pytest.mark.begun_where_created]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
+@pytest.mark.looks_for_work
 async def test_what_is_asked_for_while_the_last_look_for_work_goes_on_is_left_to_others(bench: Bench) -> None:
     """It would be cut off a moment later: a tool that must not run twice would have failed for nothing."""
     runs: list[str] = []

@@ -90,7 +90,6 @@ async def test_a_change_of_one_task_makes_nobody_read_the_others() -> None:
     await memory.close()
 
 
-@pytest.mark.begun_where_created
 async def test_what_was_looked_at_again_and_has_not_changed_is_not_told_again(bench: Bench) -> None:
     gates = add_gates(bench)
     watched = Watched(cast("Store", NamesNobody(bench.store)))

@@ -119,7 +119,6 @@ async def working_undisturbed(bench: Bench) -> AsyncGenerator[Engine]:
             yield engine
 
 
-@pytest.mark.begun_where_created
 async def test_whoever_has_just_submitted_it_need_not_read_it(bench: Bench, watched: Watched) -> None:
     gate = add_gated(bench)
     async with working_undisturbed(bench) as engine:
@@ -187,7 +186,6 @@ async def test_a_follower_who_begins_late_does_not_miss_the_end(bench: Bench) ->
         assert [view.task.phase async for view in views] == [Phase.COMPLETED]
 
 
-@pytest.mark.begun_where_created
 async def test_an_end_is_seen_that_is_not_kept_at_all(bench: Bench) -> None:
     @bench.toolbox.tool(retention=Retention(keep=timedelta(0)))
     async def gone_at_once() -> str:
@@ -251,7 +249,6 @@ async def test_a_task_that_somebody_cancels_ends_for_who_knows_it_as_running(ben
         assert phases[-1] is Phase.CANCELLED
 
 
-@pytest.mark.begun_where_created
 async def test_following_ends_after_a_while(bench: Bench) -> None:
     gate, clock = add_gated(bench), a_clock()
     async with bench.working(SELDOM, clock=clock) as engine:

@@ -304,7 +304,6 @@ async def test_a_step_whose_receipt_was_lost_is_recorded_and_the_body_goes_on(be
     assert runs == ["ran"]
 
 
-@pytest.mark.begun_where_created
 async def test_nothing_is_taken_back_until_a_lease_after_the_store_was_away(bench: Bench) -> None:
     clock, watched = a_clock(), Watched(bench.store)
     bench.store = watched.as_store

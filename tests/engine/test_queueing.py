@@ -227,7 +227,6 @@ async def test_a_queued_task_is_taken_although_the_clock_was_set_back(bench: Ben
         assert (await engine.wait(task.id)).outcome == b'"done"'
 
 
-@pytest.mark.begun_where_created
 async def test_a_store_that_is_out_of_reach_for_a_while_does_not_end_the_claiming(bench: Bench) -> None:
     clock, watched = a_clock(), Watched(bench.store)
     bench.store = watched.as_store

@@ -11,6 +11,7 @@ from raincheck.engine.hands import Hands
 from raincheck.engine.service import repeat
 from raincheck.engine.timing import first_of
 from raincheck.engine.worker import Worker
+from raincheck.futures import set_going
 from raincheck.stores.dispatch import Dispatcher
 from raincheck.stores.requests import ANY_TIME
 
@@ -42,6 +43,14 @@ class Dispatching(Protocol):
         """Hear of what came of an attempt here."""
         ...
 
+    def expect(self) -> None:
+        """Hear that a task was queued here, for want of a place or because others wait."""
+        ...
+
+    def go_on(self) -> None:
+        """Begin what waits, in the place of an attempt that ends and that nobody brought."""
+        ...
+
 
 class Embedded(Worker):
     """The store is the queue, and a claim is all that it takes: also for what is due, or was left by the dead."""
@@ -51,6 +60,12 @@ class Embedded(Worker):
 
     def settle(self, task: Task) -> None:
         """Whoever claims knows when the next task is due."""
+
+    def expect(self) -> None:
+        """Whoever claims hears of that."""
+
+    def go_on(self) -> None:
+        """Likewise of room."""
 
 
 class Carried:
@@ -63,6 +78,7 @@ class Carried:
         self._works = False
         self._looked_at = hands.means.clock.elapsed()
         self._was_unserved = False
+        self._is_expecting = False
         self._begun = 0
 
     async def run(self) -> None:
@@ -83,6 +99,19 @@ class Carried:
     def settle(self, task: Task) -> None:
         if task.due_at is not None:
             self._has_parked.set()
+
+    def expect(self) -> None:
+        self._is_expecting = True
+
+    def go_on(self) -> None:
+        if self._is_expecting:
+            set_going(self._go_on())
+
+    async def _go_on(self) -> None:
+        while (running := await self._hands.follow()) is not None:
+            await asyncio.wait([running])
+        # If there was no room, something may still wait.
+        self._is_expecting = not self._hands.free
 
     async def _make_room(self) -> None:
         """Have bodies that wait give way when every place is taken: somebody may want one, whom nobody tells of."""

@@ -77,7 +77,7 @@ class Machinery:
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._hands = Hands(means, namespace, holder, own, self._runner, settings, self._places, self._room)
         self._dispatching = dispatching(self._hands)
-        self._starter = Starter(means, namespace, holder, own, self._runner, settings, self._places)
+        self._starter = Starter(means, namespace, holder, own, self._runner, settings, self._places, self._dispatching)
         self._hurry = asyncio.Event()
         self._listening = ExitStack()
         self._jobs: list[asyncio.Task[None]] = []

@@ -12,8 +12,8 @@ from raincheck.stores.requests import LONGEST_LEASE, PAGE_LIMIT
 class Settings:
     """What can be set for an engine. The defaults suit a server with a file of its own."""
 
-    concurrency: int = 16
-    """How many attempts run at once in this process."""
+    concurrency: int = 32
+    """How many attempts run at once in this process. Most bodies wait for others most of the time."""
     queues: frozenset[str] | None = None
     """The tools whose tasks this process runs, by name: each has a queue of its own. None is all of them."""
     lease: float = 15.0

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from raincheck.core.change import Creation
 from raincheck.core.content import Journal
-from raincheck.core.records import Task, Tool
+from raincheck.core.records import Attempt, Task, Tool
+from raincheck.engine.dispatching import Dispatching
 from raincheck.engine.means import Means
 from raincheck.engine.places import Places
 from raincheck.engine.runner import Runner
@@ -33,6 +34,7 @@ class Starter:
         runner: Runner,
         settings: Settings,
         places: Places,
+        dispatching: Dispatching,
     ) -> None:
         self._means = means
         # Not what the worker is called: so it can be told who began a task of which the receipt was lost.
@@ -42,6 +44,7 @@ class Starter:
         self._runner = runner
         self._quota = settings.quota
         self._places = places
+        self._dispatching = dispatching
         self._on_their_way = 0
         self._has_arrived = asyncio.Event()
         self._is_stopping = False
@@ -57,6 +60,7 @@ class Starter:
         pools = [pool for pool in self._toolbox.pools if self._places.room_for(pool) > 0]
         tools = pools[0].tools if len(pools) == 1 else frozenset[Tool]().union(*(pool.tools for pool in pools))
         if creation.task.tool not in tools:
+            self._dispatching.expect()
             return None
         kept: asyncio.Future[Task] = asyncio.get_running_loop().create_future()
         if self._offer.tools != tools:
@@ -88,10 +92,14 @@ class Starter:
             # Perhaps it was kept, and only the receipt was lost.
             return await self._take_up(creation.task) if isinstance(error, StoreError) else None
         self._arrive(kept, task)
-        if task.id != creation.task.id or task.attempt is None:
+        if task.id != creation.task.id or not self._is_ours(task.attempt):
+            if task.attempt is None:
+                self._dispatching.expect()
             return None
         await self._renew_if_late(task, now)
-        return await self._run(task, _first_journal(task, creation))
+        left = await self._run(task, _first_journal(task, creation))
+        self._dispatching.go_on()
+        return left
 
     async def _renew_if_late(self, task: Task, asked_at: datetime) -> None:
         """Have a whole lease for a task that had to wait until others had written: its lease began before that."""
@@ -117,10 +125,13 @@ class Starter:
     async def _take_up(self, task: Task) -> Task | None:
         """Run it if it was begun all the same: nobody else knows of it, and its lease would run out."""
         journal = await self._runner.journal(task)
-        attempt = None if journal is None else journal.task.attempt
-        if journal is None or attempt is None or attempt.lease.holder != self._offer.holder:
+        if journal is None or not self._is_ours(journal.task.attempt):
             return None
         return await self._run(journal.task, journal)
+
+    def _is_ours(self, attempt: Attempt | None) -> bool:
+        """Whether it was begun for us. It may be another's by now, if it was queued and that was told late."""
+        return attempt is not None and attempt.lease.holder == self._offer.holder
 
     async def _run(self, task: Task, journal: Journal) -> Task | None:
         # Not if the engine has been told to stop meanwhile: others can do it, and it need not be cut off.

@@ -102,8 +102,7 @@ class Store(Reads, Protocol):
           that the request could run: nothing queued, and nothing due at or before `now`. So nobody is overtaken.
           Otherwise it is created as without an offer. The task is returned as it is then: running or not.
         - A task that is returned by its key is as it was: it is never begun, whoever offers.
-        - A store may decline all offers (`capabilities.takes_offers` is false) and leave the task in the queue. One
-          whose dispatcher is elsewhere does that.
+        - A store may decline all offers (`capabilities.takes_offers` is false) and leave the task in the queue.
         """
         ...
 

@@ -9,15 +9,21 @@ from postgres_serving import PostgresServer
 from psycopg import AsyncConnection, AsyncCursor
 
 from raincheck.core.commands import Complete
+from raincheck.core.lifecycle import Event, Phase
+from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
 from raincheck.dispatchers.procrastinate import ProcrastinateJobs
 from raincheck.errors import StoreUnavailable
 from raincheck.opening import open_store
 from raincheck.stores.postgres import PostgresStore
+from raincheck.stores.postgres.writes import Creating
+from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.scene import EVERYTHING, LEASE, NAMESPACE, TOOL
 
 pytestmark = pytest.mark.anyio
+
+OFFER = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", LEASE, 1)
 
 
 class BreakingCursor(AsyncCursor[Any]):
@@ -72,6 +78,45 @@ async def test_what_breaks_before_it_is_committed_or_may_be_said_twice_is_done_a
     await store.close()
     database = database_url.rpartition("/")[2]
     assert postgres_server.run("SELECT count(*) FROM raincheck.procrastinate_jobs", database=database) == [(1,)]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_a_task_that_is_begun_where_it_is_created_is_begun_once_though_the_answer_was_lost(
+    key: str | None, is_after: bool, database_url: str, postgres_server: PostgresServer
+) -> None:
+    kind = breaking()
+    store = PostgresStore(database_url, jobs=ProcrastinateJobs("raincheck"), connection_class=kind)
+    await store.open()
+    scene = Scene(store, FakeClock())
+    kind.breaks_at, kind.is_after = "WITH waiting", is_after
+    task = await scene.create(claim=OFFER, **keyed(key))
+    assert kind.breaks_at == "", "it broke"
+    assert (task.phase, task.fence, await scene.load(task)) == (Phase.RUNNING, 1, task)
+    assert [entry.event for entry in await scene.history(task)] == [Event.CREATE, Event.CLAIM]
+    await store.close()
+    database = database_url.rpartition("/")[2]
+    assert postgres_server.run("SELECT count(*) FROM raincheck.procrastinate_jobs", database=database) == [(0,)]
+
+
+async def test_a_task_that_was_queued_and_then_begun_by_another_is_told_as_theirs_if_the_answer_was_lost(
+    database_url: str,
+) -> None:
+    kind = breaking()
+    store = PostgresStore(database_url, connection_class=kind)
+    await store.open()
+    scene = Scene(store, FakeClock())
+    first = await scene.create()
+    writing = Creating(scene.creation(), Quota(), scene.clock.now(), OFFER)
+    transactions = store._opened()  # pyright: ignore[reportPrivateUsage]
+    queued = await transactions.write(writing, is_single=True)
+    assert queued.phase is Phase.QUEUED
+    assert {task.id for task in await scene.claim(holder="another", limit=2)} == {first.id, queued.id}
+    # As if the answer had been lost, it is said once more.
+    told = await transactions.write(writing, is_single=True)
+    assert told.attempt is not None
+    assert (told.id, told.attempt.lease.holder) == (queued.id, "another")
+    await store.close()
 
 
 @pytest.mark.parametrize("is_after", [False, True])

@@ -12,7 +12,7 @@ from raincheck.clock import SystemClock
 from raincheck.core.commands import Cancel
 from raincheck.errors import ConfigurationError, NotAStore, SchemaMismatch, StoreReadOnly, StoreUnavailable
 from raincheck.opening import make_store, open_store
-from raincheck.stores.postgres import PostgresStore, parse_url
+from raincheck.stores.postgres import PostgresStore, parse_url, watch
 from raincheck.stores.requests import HeldAttempt
 from raincheck.testing import FakeClock, Scene, check_invariants
 from raincheck.testing.scene import EVERYTHING
@@ -83,6 +83,20 @@ async def test_who_listens_hears_again_after_the_database_was_restarted(own_post
                 task = await Scene(two, FakeClock()).create()
                 while task.id not in await anext(feed):
                     pass
+
+
+async def test_who_listens_hears_also_of_what_is_told_while_the_connection_is_checked(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "CHECK_EVERY", 0.0005)
+    async with open_store(database_url) as one, open_store(database_url) as two:
+        with one.listen() as feed:
+            await anext(feed)
+            scene = Scene(two, FakeClock())
+            told = {(await scene.create()).id for _ in range(100)}
+            async with asyncio.timeout(10):
+                while told:
+                    told -= await anext(feed)
 
 
 async def test_a_database_that_is_away_is_waited_for_no_longer_than_said(own_postgres: PostgresServer) -> None:

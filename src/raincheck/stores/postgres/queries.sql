@@ -31,7 +31,64 @@ WITH admitted AS MATERIALIZED (
     INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'caller', %(caller)s::bytea FROM new
     WHERE %(caller)s::bytea IS NOT NULL
 )
-SELECT live, latest, pk, pg_notify(%(channel)s, %(news)s) FROM admitted LEFT JOIN new ON true;
+SELECT live, latest, pg_notify(%(channel)s, %(news)s) FROM admitted;
+
+-- name: insert_offered
+-- A new task whose attempt begins with it, if nothing waits that whoever offers that could run. Else it is queued, as above. Either
+-- way it is one statement, and what a quota asks is counted alike. Its line has been served so far then, which matters only if
+-- somebody waits in it.
+WITH waiting AS MATERIALIZED (
+    SELECT EXISTS (
+        SELECT 1 FROM tasks
+        WHERE namespace = %(namespace)s AND phase = 'queued'
+            AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
+    ) OR EXISTS (
+        SELECT 1 FROM tasks
+        WHERE namespace = %(namespace)s AND phase = 'parked' AND due_at <= %(now)s
+            AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
+    ) AS must_queue
+), admitted AS MATERIALIZED (
+    SELECT live, latest FROM admit(%(namespace)s, %(owner)s, %(most_live)s, %(most_created)s, %(since)s)
+), new AS (
+    INSERT INTO tasks (
+        id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
+        retry, keep, ttl, updated_at, phase, version, fence, entries, attempt_started_at, lease_holder, lease_expires_at, failures,
+        pausing, signals, open_inputs, status_message, is_error, state, state_since, state_number, subject, turn, job_id
+    ) SELECT
+        %(id)s, %(namespace)s, %(owner)s, %(tool)s, %(tool_version)s, %(created_at)s, %(parent_id)s, %(idempotency_key)s,
+        %(request_digest)s, %(priority)s, %(deadline_at)s, %(retry)s, %(keep)s, %(ttl)s,
+        CASE WHEN must_queue THEN %(queued_updated_at)s ELSE %(updated_at)s END,
+        CASE WHEN must_queue THEN 'queued' ELSE %(phase)s END,
+        CASE WHEN must_queue THEN %(queued_version)s ELSE %(version)s END,
+        CASE WHEN must_queue THEN %(queued_fence)s ELSE %(fence)s END,
+        CASE WHEN must_queue THEN %(queued_entries)s ELSE %(entries)s END,
+        CASE WHEN NOT must_queue THEN %(attempt_started_at)s END,
+        CASE WHEN NOT must_queue THEN %(lease_holder)s END,
+        CASE WHEN NOT must_queue THEN %(lease_expires_at)s END,
+        0, 0, 0, 0, %(status_message)s, 0, %(state)s, %(state_since)s, %(state_number)s, %(subject)s,
+        next_turn(%(namespace)s, %(owner)s, %(priority)s, false, %(tool)s, %(tool_version)s),
+        CASE WHEN must_queue THEN (%(job_id)s)::bigint END
+    FROM waiting, admitted WHERE (%(most_live)s = 0 OR live < %(most_live)s) AND latest IS NULL
+    RETURNING pk, turn
+), entries AS (
+    INSERT INTO history (task_pk, seq, at, event, before, after, attempt, actor, note, detail)
+    SELECT pk, seq, at, event, before, after, attempt, actor, note, decode(detail, 'hex')
+    FROM new, waiting, jsonb_to_recordset(CASE WHEN must_queue THEN %(entry)s ELSE %(both_entries)s END::jsonb) AS entry (
+        seq BIGINT, at BIGINT, event TEXT, before TEXT, after TEXT, attempt BIGINT, actor TEXT, note TEXT, detail TEXT
+    )
+), arguments AS (
+    INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'arguments', %(arguments)s::bytea FROM new
+), caller AS (
+    INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'caller', %(caller)s::bytea FROM new
+    WHERE %(caller)s::bytea IS NOT NULL
+), line AS (
+    INSERT INTO lines (namespace, priority, served) SELECT %(namespace)s, %(priority)s, turn FROM new, waiting
+    WHERE NOT must_queue AND EXISTS (
+        SELECT 1 FROM tasks WHERE namespace = %(namespace)s AND priority = %(priority)s AND phase = 'queued'
+    )
+    ON CONFLICT (namespace, priority) DO UPDATE SET served = greatest(lines.served, excluded.served)
+)
+SELECT must_queue, live, latest, pg_notify(%(channel)s, %(news)s) FROM waiting, admitted;
 
 -- name: update_task
 -- A change of the record with its history entry and what else it brings, if the record is still the one that was read. An attempt

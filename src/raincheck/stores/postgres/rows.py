@@ -1,5 +1,7 @@
 """Rows of PostgreSQL: those of `stores.rows`, with the job of a task at the end."""
 
+import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -13,10 +15,11 @@ Row: TypeAlias = tuple[Any, ...]
 Parameters: TypeAlias = dict[str, Any]
 
 
-_NOT_YET = frozenset(
-    {"attempt_started_at", "lease_holder", "lease_expires_at", "finished_at", "expires_at", "failures", "pausing"}
-    | {"signals", "open_inputs", "progress_done", "progress_total", "is_error"}
+_NOT_AT_FIRST = frozenset(
+    {"finished_at", "expires_at", "failures", "pausing", "signals", "open_inputs", "progress_done", "progress_total"}
+    | {"is_error"}
 )
+_NOT_IN_THE_QUEUE = _NOT_AT_FIRST | {"attempt_started_at", "lease_holder", "lease_expires_at"}
 """What a new task has nothing of. Not spelled out: statements with many parameters are parsed anew every time."""
 
 
@@ -24,11 +27,33 @@ def parameters_of_creation(creation: Creation) -> Parameters:
     """All that `insert_task` takes, but for bounds and news. If it gets a job, that is made by the statement."""
     row = rows.row_of_creation(creation)
     return {
-        **{name: value for name, value in row.items() if name not in _NOT_YET},
+        **_without(_NOT_IN_THE_QUEUE, row),
         **_entry(creation.entry),
         "arguments": creation.arguments,
         "caller": creation.caller,
         "enters": enters_queue(None, creation.task),
+        "job_id": None,
+    }
+
+
+def _without(names: frozenset[str], row: Mapping[str, rows.Value]) -> Parameters:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+_WHEN_QUEUED = ("updated_at", "version", "fence", "entries")
+
+
+def parameters_of_offer(creation: Creation, begun: Change) -> Parameters:
+    """All that `insert_offered` takes, but for the offer, bounds and news: the task as it is then, or else queued."""
+    row = rows.row_of_creation(creation)
+    entries = [_as_json(entry) for entry in (creation.entry, begun.entry) if entry is not None]
+    return {
+        **_without(_NOT_AT_FIRST | {"due_at"}, row | rows.row_of_task(begun.after)),
+        **{f"queued_{name}": row[name] for name in _WHEN_QUEUED},
+        "entry": json.dumps(entries[:1]),
+        "both_entries": json.dumps(entries),
+        "arguments": creation.arguments,
+        "caller": creation.caller,
         "job_id": None,
     }
 
@@ -58,6 +83,11 @@ def _entry(entry: HistoryEntry | None) -> Parameters:
         return _NO_ENTRY
     _, *values = rows.row_of_entry(0, entry)
     return {f"entry_{name}": value for name, value in zip(_ENTRY, values, strict=True)}
+
+
+def _as_json(entry: HistoryEntry) -> Parameters:
+    _, *values, detail = rows.row_of_entry(0, entry)
+    return dict(zip(_ENTRY, (*values, None if detail is None else detail.hex()), strict=True))
 
 
 def wants_job(before: Task | None, after: Task) -> bool:

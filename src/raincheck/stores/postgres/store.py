@@ -72,9 +72,7 @@ class PostgresStore:
         self._changing = asyncio.Lock()
         self._is_twin = False
         dispatcher = None if make_dispatcher is None else partial(make_dispatcher, self)
-        self.capabilities = Capabilities(
-            durable=True, shared=True, takes_offers=False, clock=self._clock, make_dispatcher=dispatcher
-        )
+        self.capabilities = Capabilities(durable=True, shared=True, clock=self._clock, make_dispatcher=dispatcher)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._target.shown!r})"
@@ -118,8 +116,7 @@ class PostgresStore:
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
     ) -> Task:
-        del claim  # Attempts are carried to whoever has room: it is declared that offers are declined.
-        write = writes.Creating(creation, quota, now)
+        write = writes.Creating(creation, quota, now, claim)
         return await self._opened().write(write, is_single=write.is_single, may_repeat=write.is_single)
 
     async def commit(self, changes: Sequence[Change]) -> None:

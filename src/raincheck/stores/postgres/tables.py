@@ -16,9 +16,10 @@ from raincheck.core.records import Task, TaskId
 from raincheck.errors import AlreadyRecorded, StaleChange
 from raincheck.stores import rows as shared
 from raincheck.stores.dispatch import Jobs
-from raincheck.stores.postgres import rows
+from raincheck.stores.postgres import reads, rows
 from raincheck.stores.postgres.news import tell
 from raincheck.stores.postgres.queries import QUERIES
+from raincheck.stores.requests import ClaimRequest
 
 Parameters: TypeAlias = rows.Parameters | Sequence[Any]
 
@@ -60,20 +61,47 @@ class Tables:
 
     async def insert(self, creation: Creation, quota: Quota, now: datetime) -> None:
         """Begin a new task, if its owner may have one more."""
+        has_job = rows.wants_job(None, creation.task)
+        await self._insert("insert_task", creation, rows.parameters_of_creation(creation), quota, now, has_job=has_job)
+
+    async def insert_offered(
+        self, creation: Creation, begun: Change, offer: ClaimRequest, quota: Quota, now: datetime
+    ) -> bool:
+        """The same with its first attempt, if nothing else waits for whoever offers that. Says whether that is so."""
+        parameters = (
+            rows.parameters_of_offer(creation, begun)
+            | reads.tools_parameters(offer.namespace, offer.tools)
+            | {"now": shared.to_micros(now)}
+        )
+        (must_queue,) = await self._insert("insert_offered", creation, parameters, quota, now, has_job=True)
+        return not must_queue
+
+    async def _insert(
+        self,
+        query: str,
+        creation: Creation,
+        parameters: rows.Parameters,
+        quota: Quota,
+        now: datetime,
+        *,
+        has_job: bool,
+    ) -> Sequence[Any]:
+        """What the statement returns before what a quota asks for."""
         new = creation.task
         since = None if quota.created is None else shared.to_micros(now - quota.window)
         bounds = {"most_live": quota.live or 0, "most_created": quota.created, "since": since}
-        parameters = rows.parameters_of_creation(creation) | bounds | self._news(new.id)
-        statement = QUERIES["insert_task"]
-        if self._jobs is not None and rows.wants_job(None, new):
-            statement, parameters = _with_job(self._jobs.deferral), parameters | self._jobs.parameters(new)
+        parameters = parameters | bounds | self._news(new.id)
+        statement = QUERIES[query]
+        if self._jobs is not None and has_job:
+            statement, parameters = _with_job(statement, self._jobs.deferral), parameters | self._jobs.parameters(new)
         inserted = await self._insert_once(statement, parameters, lambda: AlreadyRecorded(new.id))
-        ((live, latest, _, _),) = await inserted.fetchall()
+        ((*found, live, latest, _),) = await inserted.fetchall()
         # Counted before it, in one statement with it. If it is one too many, it was left out.
         quota.check_live(live)
         if quota.created is not None:
             quota.check_created(rows.moment(latest), now)
         self.touched.append(new.id)
+        return found
 
     async def write(self, change: Change, *, has_job: bool = False, withdraws: bool = False) -> None:
         """Do what the change says, if it still holds, and begin the tasks that it spawns.
@@ -152,9 +180,9 @@ class Tables:
 
 
 @lru_cache(8)
-def _with_job(deferral: str) -> str:
-    """The statement that keeps a new task, and queues its job in one go."""
-    return QUERIES["insert_task"].replace("%(job_id)s", deferral)
+def _with_job(statement: str, deferral: str) -> str:
+    """A statement that keeps a new task, and queues its job in one go."""
+    return statement.replace("%(job_id)s", deferral)
 
 
 @lru_cache(8)

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.errors import FeatureNotSupported, ReadOnlySqlTransaction, UniqueViolation
@@ -60,13 +61,27 @@ class Transactions:
 
         What may be repeated is tried again also where it may have been kept.
         """
-        return await unhurt(set_going(self._write(write, is_single=is_single, may_repeat=may_repeat)))
+        going_on = asyncio.get_running_loop().create_future()
+        job = asyncio.create_task(self._write(write, is_single=is_single, may_repeat=may_repeat))
+        job.add_done_callback(partial(self._settle, going_on))
+        await going_on
+        return job.result()[0]
+
+    def _settle(self, going_on: asyncio.Future[None], job: "asyncio.Task[tuple[Any, list[TaskId]]]") -> None:
+        """Let whoever wrote go on, and then tell of it: so they can say what came of it to those who would else read.
+
+        They may have left: it is told all the same.
+        """
+        if not going_on.done():
+            going_on.set_result(None)
+        if not job.cancelled() and job.exception() is None:
+            self._announce(job.result()[1])
 
     async def _read(self, read: Callable[[Connection], Awaitable[T]]) -> T:
         began = self._now()
         while True:
             try:
-                async with self._pool.connection() as connection, _closed_if_useless(connection):
+                async with _Lent(self._pool) as connection:
                     return await read(connection)
             except psycopg.Error as error:
                 if not is_lost(error) or self._now() > began + self._timeout:
@@ -74,12 +89,15 @@ class Transactions:
                 # That connection was of no use any more, and it is gone. There is another, or it is waited for.
                 await self._sort_out()
 
-    async def _write(self, write: Callable[[Tables], Awaitable[T]], *, is_single: bool, may_repeat: bool) -> T:
+    async def _write(
+        self, write: Callable[[Tables], Awaitable[T]], *, is_single: bool, may_repeat: bool
+    ) -> tuple[T, list[TaskId]]:
+        """What it returns, and the tasks that it touched."""
         began = self._now()
         while True:
             is_committing = is_single and not may_repeat
             try:
-                async with self._pool.connection() as connection, _closed_if_useless(connection):
+                async with _Lent(self._pool) as connection:
                     tables = self._tables(connection)
                     if not is_single:
                         await connection.execute("BEGIN")
@@ -95,8 +113,7 @@ class Transactions:
                         await self._sort_out()
                     continue
                 raise translate(error, self._store) from error
-            self._announce(tables.touched)
-            return result
+            return result, tables.touched
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -107,18 +124,32 @@ class Transactions:
             await self._pool.check()
 
 
-@asynccontextmanager
-async def _closed_if_useless(connection: Connection) -> AsyncGenerator[None]:
-    """Let go of a connection that will not do any more.
+class _Lent:
+    """A connection of a pool, for a while. `pool.connection()`, at half of its cost: nothing is left to commit.
 
-    The server may not be the primary any more, and the next connection may lead to the one that is. Or somebody has
-    migrated, and what this one has prepared does not fit.
+    One that will not do any more is let go of. The server may not be the primary any more, and the next connection may
+    lead to the one that is. Or somebody has migrated, and what this one has prepared does not fit.
     """
-    try:
-        yield
-    except (ReadOnlySqlTransaction, FeatureNotSupported):
-        await connection.close()
-        raise
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Connection:
+        self._connection = await self._pool.getconn()
+        return self._connection
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if isinstance(error, ReadOnlySqlTransaction | FeatureNotSupported):
+                await self._connection.close()
+            elif error is not None:
+                # A connection that is lost has nothing to roll back.
+                with suppress(psycopg.Error):
+                    await self._connection.rollback()
+        finally:
+            await self._pool.putconn(self._connection)
 
 
 def _may_try_again(error: Exception) -> bool:

@@ -5,7 +5,10 @@ A lost connection is made again, and then anything may have changed.
 
 import asyncio
 import logging
+from collections.abc import Callable
 
+import psycopg
+from psycopg import Notify
 from psycopg.sql import SQL, Identifier
 
 from raincheck.errors import StoreError
@@ -21,11 +24,22 @@ AFTER_A_LOSS = 0.5
 """Seconds before a lost connection is made again."""
 
 CHECK_EVERY = 15.0
-"""Seconds without news after which it is seen whether the connection is still there."""
+"""Seconds after which it is seen whether the connection is still there."""
 
 
 async def watch(target: Target, channel: str, feeds: Feeds, origin: str) -> None:
     """Tell the feeds what others change, until nobody listens."""
+
+    def pass_on(message: str) -> None:
+        told_by, hint = hear(message)
+        if told_by == origin:
+            # Our own listeners heard of it when it was written.
+            return
+        if hint == ANYTHING:
+            feeds.publish_anything()
+        else:
+            feeds.publish(hint)
+
     is_known = False
     while feeds:
         try:
@@ -36,8 +50,9 @@ async def watch(target: Target, channel: str, feeds: Feeds, origin: str) -> None
                 if is_known:
                     logger.info("changes on %s are heard of again", target.shown)
                 is_known = False
+                ear = Ear(connection, pass_on)
                 while feeds:
-                    await _pass_on(connection, feeds, origin)
+                    await ear.listen(CHECK_EVERY)
         except StoreError as error:
             if not is_known:
                 # Whoever waits for a task looks for itself now and then, and whoever reads finds out by reading.
@@ -46,16 +61,45 @@ async def watch(target: Target, channel: str, feeds: Feeds, origin: str) -> None
             await asyncio.sleep(AFTER_A_LOSS)
 
 
-async def _pass_on(connection: Connection, feeds: Feeds, origin: str) -> None:
-    async for notification in connection.notifies(timeout=CHECK_EVERY):
-        told_by, hint = hear(notification.payload)
-        if told_by == origin:
-            # Our own listeners heard of it when it was written.
-            continue
-        if hint == ANYTHING:
-            feeds.publish_anything()
-        else:
-            feeds.publish(hint)
-        if not feeds:
-            return
-    await connection.execute("SELECT 1")
+class Ear:
+    """Hears what a connection is told, whenever there is something to read.
+
+    The driver's own `notifies()` sets up a wait for each message, which costs more than most writes: and a handle is
+    told of all that it writes itself.
+    """
+
+    def __init__(self, connection: Connection, pass_on: Callable[[str], None]) -> None:
+        self._connection = connection
+        self._pass_on = pass_on
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # What comes while something else is read from the connection.
+        connection.add_notify_handler(self._hear)
+
+    async def listen(self, seconds: float) -> None:
+        """Pass on what is told for so long, and see then whether the connection is still there.
+
+        Raises:
+            psycopg.Error: it is not.
+        """
+        loop, socket = asyncio.get_running_loop(), self._connection.fileno()
+        loop.add_reader(socket, self._read)
+        try:
+            await asyncio.wait([self._lost], timeout=seconds)
+        finally:
+            loop.remove_reader(socket)
+        if self._lost.done():
+            self._lost.result()
+        await self._connection.execute("SELECT 1")
+
+    def _read(self) -> None:
+        libpq = self._connection.pgconn
+        try:
+            libpq.consume_input()
+        except psycopg.Error as error:
+            if not self._lost.done():
+                self._lost.set_exception(error)
+        while (told := libpq.notifies()) is not None:
+            self._pass_on(told.extra.decode())
+
+    def _hear(self, told: Notify) -> None:
+        self._pass_on(told.payload)

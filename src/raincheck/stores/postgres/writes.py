@@ -9,6 +9,7 @@ from raincheck.core.decide import decide
 from raincheck.core.durations import Sketch, merge_news
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
+from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import AlreadyRecorded
 from raincheck.stores import rows as shared
@@ -20,14 +21,15 @@ from raincheck.stores.requests import DUE_LIMIT, ClaimRequest, HeldAttempt, page
 
 
 class Creating:
-    """Keeps a new task, however often it is tried."""
+    """Keeps a new task, however often it is tried, and begins it if somebody offers that and nothing else waits."""
 
-    def __init__(self, creation: Creation, quota: Quota, now: datetime) -> None:
+    def __init__(self, creation: Creation, quota: Quota, now: datetime, offer: ClaimRequest | None) -> None:
         self._creation = creation
         self._quota = quota
         self._now = now
+        self._offer = offer
         self._tries = 0
-        # With a key, it is looked for first. Without, it is one statement, which may be said twice: its id is new.
+        # With a key, it is looked for first. Without, one statement keeps it, which may be said twice: its id is new.
         self.is_single = creation.task.idempotency_key is None
 
     async def __call__(self, tables: Tables) -> Task:
@@ -38,13 +40,22 @@ class Creating:
             if found is not None:
                 return found
         try:
-            await tables.insert(self._creation, self._quota, self._now)
+            return await self._keep(tables)
         except AlreadyRecorded:
             if self._tries == 1:
                 raise
             # It was kept before, and only the answer was lost.
             tables.touched.append(new.id)
-        return new
+            return await reads.load(tables.connection, new.id, Scope.within(new.namespace), self._now)
+
+    async def _keep(self, tables: Tables) -> Task:
+        creation, offer = self._creation, self._offer
+        begun = None if offer is None else next(iter(offer.begin([creation.task], self._now)), None)
+        if offer is None or begun is None:
+            await tables.insert(creation, self._quota, self._now)
+            return creation.task
+        is_begun = await tables.insert_offered(creation, begun, offer, self._quota, self._now)
+        return begun.after if is_begun else creation.task
 
 
 async def commit(tables: Tables, changes: Sequence[Change]) -> None:

@@ -102,6 +102,8 @@ CREATE TABLE lines (
 
 -- The turn of a task that enters the queue: after the last of its owner and kind, and after the one that its tool has been
 -- served up to. That is the one of its line or, if tasks of the tool still wait from before it, the first of theirs.
+-- Whole rows are compared, so that no index fits but tasks_by_turn: while the queue is empty, which is when plans are made, others
+-- look as good, and are not when it is long.
 CREATE FUNCTION next_turn(
     its_namespace TEXT, its_owner TEXT, its_priority BIGINT, has_begun BOOLEAN, its_tool TEXT, its_version TEXT
 ) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
@@ -113,9 +115,10 @@ BEGIN
     RETURN 1 + greatest(
         coalesce((
             SELECT turn FROM tasks
-            WHERE namespace = its_namespace AND owner = its_owner AND priority = its_priority
-                AND (fence > 0) = has_begun AND phase = 'queued'
-            ORDER BY turn DESC LIMIT 1
+            WHERE (namespace, owner, priority, (fence > 0), turn) >= (its_namespace, its_owner, its_priority, has_begun, 0)
+                AND (namespace, owner, priority, (fence > 0)) <= (its_namespace, its_owner, its_priority, has_begun)
+                AND phase = 'queued'
+            ORDER BY namespace DESC, owner DESC, priority DESC, (fence > 0) DESC, turn DESC LIMIT 1
         ), 0),
         coalesce((
             SELECT turn FROM tasks
