@@ -18,7 +18,7 @@ CALLERS = 16
 
 MANY: Mapping[str, int] = {
     "SQLite FULL": 10_000,
-    "PostgreSQL": 5_000,
+    "PostgreSQL": 10_000,
     "FastMCP 4, memory": 1_250,
     "mcp 1.x tasks": 5_000,
 }
