@@ -20,7 +20,7 @@ ALLOWED = {
     "count_live": {"SCAN tasks USING INDEX tasks_live", "USE TEMP B-TREE FOR GROUP BY"},
     # When a server starts.
     "needed_definitions": {"SCAN tasks USING INDEX tasks_live", "SCAN definitions"},
-    "count_owner_live": {"SCAN (subquery-1)"},
+    "count_of_owner": {"SCAN (subquery-1)"},
     # One row: how far the line has been served.
     "next_turn": {"SCAN line"},
     # No more than a claim takes.

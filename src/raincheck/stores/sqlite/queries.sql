@@ -31,7 +31,8 @@ RETURNING pk;
 
 -- name: next_turn
 -- The turn of a task that enters the queue: after the last of its owner and kind, and after the one that its tool has been served
--- up to. That is the one of its line or, if tasks of the tool still wait from before it, the first of theirs.
+-- up to. That is the one of its line or, if tasks of the tool still wait from before it, the first of theirs. And whether anybody
+-- waits in the line.
 SELECT 1 + max(
     coalesce((
         SELECT turn FROM tasks
@@ -45,7 +46,7 @@ SELECT 1 + max(
             AND tool = :tool AND tool_version = :tool_version
         ORDER BY turn LIMIT 1
     ), line.served)
-)
+), EXISTS (SELECT 1 FROM tasks WHERE namespace = :namespace AND priority = :priority AND phase = 'queued')
 FROM (
     SELECT coalesce((SELECT served FROM lines WHERE namespace = :namespace AND priority = :priority), 0) AS served
 ) AS line;
@@ -129,17 +130,21 @@ UPDATE tasks SET idempotency_key = NULL, request_digest = NULL WHERE id = ? AND 
 -- Forget one task, with everything that belongs to it.
 DELETE FROM tasks WHERE id = ?;
 
--- name: count_owner_live
--- How many live tasks an owner has, counted no further than the limit.
-SELECT count(*) FROM (
-    SELECT 1 FROM tasks WHERE namespace = :namespace AND owner = :owner AND finished_at IS NULL LIMIT :limit
-);
-
--- name: nth_latest_creation
--- When the owner created the task that is the n-th latest, if that was after a moment.
-SELECT created_at FROM tasks
-WHERE namespace = :namespace AND owner = :owner AND created_at > :after
-ORDER BY created_at DESC LIMIT 1 OFFSET :n - 1;
+-- name: count_of_owner
+-- What a quota asks of an owner: how many live tasks there are, counted no further than the limit, and when the task was created
+-- that is the n-th latest, if that was after a moment.
+SELECT
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM tasks
+            WHERE namespace = :namespace AND owner = :owner AND finished_at IS NULL LIMIT :most_live
+        )
+    ),
+    (
+        SELECT created_at FROM tasks
+        WHERE namespace = :namespace AND owner = :owner AND created_at > :since
+        ORDER BY created_at DESC LIMIT 1 OFFSET :most_created - 1
+    );
 
 -- name: due_tasks
 -- Parked tasks whose moment came first, of the tools that are asked for.

@@ -16,6 +16,9 @@ from raincheck.stores import rows
 from raincheck.stores.sqlite.errors import is_duplicate
 from raincheck.stores.sqlite.queries import QUERIES
 
+_NEVER = (1 << 63) - 1
+"""After all that was ever created."""
+
 
 class Tables:
     """The tables, as they are within a transaction. It remembers which tasks it touched, for those who listen."""
@@ -38,7 +41,8 @@ class Tables:
         """
         new = creation.task
         self._check_quota(new, quota, now)
-        row = rows.row_of_creation(creation) | {"turn": self._next_turn(new) if enters_queue(None, new) else 0}
+        turn, others_wait = self._next_turn(new) if enters_queue(None, new) else (0, False)
+        row = rows.row_of_creation(creation) | {"turn": turn}
         if begun is not None:
             row |= rows.row_of_task(begun.after)
         pk = self._insert_once("insert_task", row, lambda: AlreadyRecorded(new.id)).lastrowid
@@ -48,6 +52,9 @@ class Tables:
                 self._connection.execute(QUERIES["insert_entry"], rows.row_of_entry(pk, entry))
         self._put_payload(pk, "arguments", creation.arguments)
         self._put_payload(pk, "caller", creation.caller)
+        if begun is not None and others_wait:
+            # How far a line was served matters only to those who wait in it.
+            self.advance_lines([new.id])
         self.touched.append(new.id)
 
     def write(self, change: Change) -> None:
@@ -81,16 +88,17 @@ class Tables:
         parameters["lease_seen"] = None if change.lease_seen is None else rows.to_micros(change.lease_seen)
         # If it holds, the stored task has the phase from before.
         enters = enters_queue(change.before, change.after)
-        parameters["turn"] = self._next_turn(change.after) if enters else None
+        parameters["turn"] = self._next_turn(change.after)[0] if enters else None
         updated = self._connection.execute(QUERIES["update_task"], parameters).fetchall()
         if not updated:
             raise StaleChange(change.before.id)
         return updated[0][0]
 
-    def _next_turn(self, new: Task) -> int:
+    def _next_turn(self, new: Task) -> tuple[int, bool]:
+        """The turn of a task, and whether others wait in its line."""
         whose = {"namespace": new.namespace, "owner": new.owner.key, "priority": new.priority, "fence": new.fence}
         tool = {"tool": new.tool.name, "tool_version": new.tool.version}
-        return self._connection.execute(QUERIES["next_turn"], whose | tool).fetchone()[0]
+        return self._connection.execute(QUERIES["next_turn"], whose | tool).fetchone()
 
     def _put_payload(self, pk: int, kind: str, body: Payload | None) -> None:
         if body is not None:
@@ -125,11 +133,15 @@ class Tables:
             raise
 
     def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
+        if quota.live is None and quota.created is None:
+            return
+        bounds = {
+            "most_live": quota.live or 0,
+            "most_created": quota.created or 1,
+            "since": _NEVER if quota.created is None else rows.to_micros(now - quota.window),
+        }
         whose = {"namespace": new.namespace, "owner": new.owner.key}
-        if quota.live is not None:
-            row = self._connection.execute(QUERIES["count_owner_live"], whose | {"limit": quota.live}).fetchone()
-            quota.check_live(row[0])
+        live, latest = self._connection.execute(QUERIES["count_of_owner"], whose | bounds).fetchone()
+        quota.check_live(live)
         if quota.created is not None:
-            within = {"n": quota.created, "after": rows.to_micros(now - quota.window)}
-            row = self._connection.execute(QUERIES["nth_latest_creation"], whose | within).fetchone()
-            quota.check_created(None if row is None else rows.to_moment(row[0]), now)
+            quota.check_created(None if latest is None else rows.to_moment(latest), now)

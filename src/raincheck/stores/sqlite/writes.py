@@ -39,10 +39,7 @@ def create(
     tables = Tables(connection)
     begun = None if offer is None else _begun(connection, creation.task, offer, now)
     tables.insert(creation, quota, now, begun)
-    if begun is None:
-        return Written(creation.task, tuple(tables.touched))
-    tables.advance_lines([begun.after.id])
-    return Written(begun.after, tuple(tables.touched))
+    return Written(creation.task if begun is None else begun.after, tuple(tables.touched))
 
 
 def _begun(connection: sqlite3.Connection, new: Task, offer: ClaimRequest, now: datetime) -> Change | None:
