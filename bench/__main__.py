@@ -103,4 +103,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("bench: interrupted, nothing is kept")
+        print("bench: interrupted, nothing is kept", file=sys.stderr)
+        sys.exit(130)

@@ -1,6 +1,6 @@
 """What was measured, on the page about performance: written by the command, so that nobody has to copy it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.figure import Figure, number
@@ -13,6 +13,17 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "performance.md"
 _KNOWN = ("told", "polled")
 _IMPORT = "import"
 _MANY = ("memory, finished", "memory, live", "get among many")
+_IN_SHORT: Mapping[str, str] = {
+    "create x16": "handles created, by 16 callers",
+    "get x16": "polls, by 16 callers",
+    "all done x16": "1,000 tasks until all are done",
+    "result x1": "from a call to its result, one by one",
+    "cancel x16": "cancels, by 16 callers",
+    "update x16": "answers to questions, by 16 callers",
+    "polled": "how late polling callers know of an end, by the task's length",
+    "memory, finished": "memory of the server for a finished task",
+}
+_SIDE_BY_SIDE = ("SQLite FULL", "PostgreSQL", "FastMCP 4, memory", "FastMCP 4, Redis", "mcp 1.x tasks")
 
 
 def write(results: Results) -> list[Path]:
@@ -26,6 +37,7 @@ def fill(page: str, results: Results) -> str:
     figures = results.figures
     parts = {
         "machine": lambda: f"Measured on {results.at[:10]}, on {results.machine}. {_count(results)}",
+        "short": lambda: short_table(figures),
         "aims": lambda: aims_table([one for one in figures if one.bound and (one.server or one.name == _IMPORT)]),
         "plain": lambda: table([one for one in figures if one.name == "call x16"]),
         **{f"callers {count}": (lambda count=count: tasks_table(figures, count)) for count in (1, 16, 64)},
@@ -43,6 +55,16 @@ def fill(page: str, results: Results) -> str:
 def _count(results: Results) -> str:
     told = f"Of {results.bounds} aims, {results.missed} are missed."
     return f"{told} Those that are not about servers are under [Inside](#inside)."
+
+
+def short_table(figures: Sequence[Figure]) -> str:
+    """What matters most, ours beside theirs."""
+    found = {(one.name, one.server): one for one in figures}
+    rows = [
+        (what, f"`{name}`", *(_median(found.get((name, server))) for server in _SIDE_BY_SIDE))
+        for name, what in _IN_SHORT.items()
+    ]
+    return markdown(("what", "", *_SIDE_BY_SIDE), rows)
 
 
 def aims_table(figures: Sequence[Figure]) -> str:
@@ -72,11 +94,16 @@ def table(figures: Sequence[Figure]) -> str:
 
 def shown(figure: Figure | None) -> str:
     """A ratio, or what was measured with its unit; and between what it lay."""
+    if figure is None or figure.spread is None:
+        return _median(figure)
+    return "{} ({} to {})".format(_median(figure), *map(number, figure.spread))
+
+
+def _median(figure: Figure | None) -> str:
     if figure is None:
         return "-"
     unit = "" if figure.against is not None else f" {figure.unit}"
-    between = "" if figure.spread is None else " ({} to {})".format(*map(number, figure.spread))
-    return f"{number(figure.value)}{unit}{between}"
+    return f"{number(figure.value)}{unit}"
 
 
 def _bound(figure: Figure) -> str:

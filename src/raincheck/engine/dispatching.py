@@ -12,7 +12,7 @@ from raincheck.engine.service import repeat
 from raincheck.engine.timing import first_of
 from raincheck.engine.worker import Worker
 from raincheck.futures import set_going
-from raincheck.stores.dispatch import Dispatcher
+from raincheck.stores.dispatch import Dispatcher, Running
 from raincheck.stores.requests import ANY_TIME
 
 logger = logging.getLogger(__name__)
@@ -62,10 +62,10 @@ class Embedded(Worker):
         """Whoever claims knows when the next task is due."""
 
     def expect(self) -> None:
-        """Whoever claims hears of that."""
+        """Whoever claims hears of every task that is queued."""
 
     def go_on(self) -> None:
-        """Likewise of room."""
+        """Whoever claims hears of every place that is left."""
 
 
 class Carried:
@@ -108,10 +108,19 @@ class Carried:
             set_going(self._go_on())
 
     async def _go_on(self) -> None:
-        while (running := await self._hands.follow()) is not None:
-            await asyncio.wait([running])
+        try:
+            while (running := await self._follow()) is not None:
+                await asyncio.wait([running])
+        except Exception as error:  # noqa: BLE001 - what waits has jobs, which bring it
+            logger.debug("no other task was begun after one of this process: %s", error)
+
+    async def _follow(self) -> Running | None:
+        # Before it is asked: what is queued meanwhile may come too late for it.
+        self._is_expecting = False
+        running = await self._hands.follow()
         # If there was no room, something may still wait.
-        self._is_expecting = not self._hands.free
+        self._is_expecting |= running is not None or not self._hands.free
+        return running
 
     async def _make_room(self) -> None:
         """Have bodies that wait give way when every place is taken: somebody may want one, whom nobody tells of."""

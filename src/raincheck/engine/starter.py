@@ -60,7 +60,8 @@ class Starter:
         pools = [pool for pool in self._toolbox.pools if self._places.room_for(pool) > 0]
         tools = pools[0].tools if len(pools) == 1 else frozenset[Tool]().union(*(pool.tools for pool in pools))
         if creation.task.tool not in tools:
-            self._dispatching.expect()
+            if any(creation.task.tool in pool.tools for pool in self._toolbox.pools):
+                self._dispatching.expect()
             return None
         kept: asyncio.Future[Task] = asyncio.get_running_loop().create_future()
         if self._offer.tools != tools:
@@ -92,14 +93,14 @@ class Starter:
             # Perhaps it was kept, and only the receipt was lost.
             return await self._take_up(creation.task) if isinstance(error, StoreError) else None
         self._arrive(kept, task)
-        if task.id != creation.task.id or not self._is_ours(task.attempt):
+        if task.id != creation.task.id:
+            return None
+        if not self._is_ours(task.attempt):
             if task.attempt is None:
                 self._dispatching.expect()
             return None
         await self._renew_if_late(task, now)
-        left = await self._run(task, _first_journal(task, creation))
-        self._dispatching.go_on()
-        return left
+        return await self._run(task, _first_journal(task, creation))
 
     async def _renew_if_late(self, task: Task, asked_at: datetime) -> None:
         """Have a whole lease for a task that had to wait until others had written: its lease began before that."""
@@ -135,7 +136,10 @@ class Starter:
 
     async def _run(self, task: Task, journal: Journal) -> Task | None:
         # Not if the engine has been told to stop meanwhile: others can do it, and it need not be cut off.
-        return await self._runner.see_through(task, journal, may_begin=not self._is_stopping)
+        left = await self._runner.see_through(task, journal, may_begin=not self._is_stopping)
+        # It has its place till this returns. What goes on looks for one a few turns of the loop later.
+        self._dispatching.go_on()
+        return left
 
 
 def _first_journal(task: Task, creation: Creation) -> Journal:

@@ -13,7 +13,7 @@ from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
 from raincheck.dispatchers.procrastinate import ProcrastinateJobs
-from raincheck.errors import StoreUnavailable
+from raincheck.errors import QuotaExceeded, StoreUnavailable
 from raincheck.opening import open_store
 from raincheck.stores.postgres import PostgresStore
 from raincheck.stores.postgres.writes import Creating
@@ -89,7 +89,7 @@ async def test_a_task_that_is_begun_where_it_is_created_is_begun_once_though_the
     store = PostgresStore(database_url, jobs=ProcrastinateJobs("raincheck"), connection_class=kind)
     await store.open()
     scene = Scene(store, FakeClock())
-    kind.breaks_at, kind.is_after = "WITH waiting", is_after
+    kind.breaks_at, kind.is_after = "WITH admitted", is_after
     task = await scene.create(claim=OFFER, **keyed(key))
     assert kind.breaks_at == "", "it broke"
     assert (task.phase, task.fence, await scene.load(task)) == (Phase.RUNNING, 1, task)
@@ -97,6 +97,25 @@ async def test_a_task_that_is_begun_where_it_is_created_is_begun_once_though_the
     await store.close()
     database = database_url.rpartition("/")[2]
     assert postgres_server.run("SELECT count(*) FROM raincheck.procrastinate_jobs", database=database) == [(0,)]
+
+
+@pytest.mark.parametrize("quota", [Quota(live=1), Quota(created=1)], ids=str)
+@pytest.mark.parametrize("offer", [None, OFFER], ids=["queued", "begun"])
+async def test_a_task_whose_answer_was_lost_is_not_one_too_many_because_of_itself(
+    offer: ClaimRequest | None, quota: Quota, database_url: str
+) -> None:
+    kind = breaking()
+    store = PostgresStore(database_url, connection_class=kind)
+    await store.open()
+    scene = Scene(store, FakeClock())
+    kind.breaks_at, kind.is_after = "WITH admitted", True
+    task = await scene.create(claim=offer, quota=quota)
+    assert kind.breaks_at == "", "it broke"
+    assert await scene.load(task) == task
+    kind.breaks_at, kind.is_after = "WITH admitted", False
+    with pytest.raises(QuotaExceeded):
+        await scene.create(claim=offer, quota=quota)
+    await store.close()
 
 
 async def test_a_task_that_was_queued_and_then_begun_by_another_is_told_as_theirs_if_the_answer_was_lost(

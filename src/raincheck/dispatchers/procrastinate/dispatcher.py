@@ -78,6 +78,7 @@ class ProcrastinateDispatcher:
         self._queues: list[str] = []
         self._worker: MendedWorker | None = None
         self._is_listening = False
+        self._is_away = False
         self._stopping = asyncio.Event()
         self._app: App | None = None
         self._reaped_at: float | None = None
@@ -90,6 +91,7 @@ class ProcrastinateDispatcher:
             except (ConnectorException, psycopg.Error, OSError) as error:
                 why = " ".join(str(error.__cause__ or error).split())
                 logger.warning("the queue can't be reached, will try again: %s", why)
+                self._is_away = True
             except Exception:
                 logger.exception("an unexpected error of the queue; will go on")
             with suppress(TimeoutError):
@@ -125,6 +127,9 @@ class ProcrastinateDispatcher:
         self._queues[:] = [queue_of(hands.namespace, tool) for tool in sorted_tools(hands.tools)]
         self._is_listening = False
         async with pool, app.open_async(pool):
+            if self._is_away:
+                logger.info("the queue is reached again")
+            self._is_away = False
             self._worker = MendedWorker(
                 app,
                 queues=self._queues,

@@ -1,7 +1,7 @@
 -- name: insert_task
 -- A new task with its first history entry, what it was called with, and its turn in the queue, if it enters that. No other
--- creation of the same owner is in between. Returns what a quota asks of them, as it was before: if that is too much, nothing is
--- kept.
+-- creation of the same owner is in between. Returns that it was not begun, and what a quota asks of them, as it was before: if that
+-- is too much, nothing is kept.
 WITH admitted AS MATERIALIZED (
     SELECT live, latest FROM admit(%(namespace)s, %(owner)s, %(most_live)s, %(most_created)s, %(since)s)
 ), new AS (
@@ -31,24 +31,16 @@ WITH admitted AS MATERIALIZED (
     INSERT INTO payloads (task_pk, kind, body) SELECT pk, 'caller', %(caller)s::bytea FROM new
     WHERE %(caller)s::bytea IS NOT NULL
 )
-SELECT live, latest, pg_notify(%(channel)s, %(news)s) FROM admitted;
+SELECT true, live, latest, pg_notify(%(channel)s, %(news)s) FROM admitted;
 
 -- name: insert_offered
 -- A new task whose attempt begins with it, if nothing waits that whoever offers that could run. Else it is queued, as above. Either
 -- way it is one statement, and what a quota asks is counted alike. Its line has been served so far then, which matters only if
 -- somebody waits in it.
-WITH waiting AS MATERIALIZED (
-    SELECT EXISTS (
-        SELECT 1 FROM tasks
-        WHERE namespace = %(namespace)s AND phase = 'queued'
-            AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
-    ) OR EXISTS (
-        SELECT 1 FROM tasks
-        WHERE namespace = %(namespace)s AND phase = 'parked' AND due_at <= %(now)s
-            AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
-    ) AS must_queue
-), admitted AS MATERIALIZED (
+WITH admitted AS MATERIALIZED (
     SELECT live, latest FROM admit(%(namespace)s, %(owner)s, %(most_live)s, %(most_created)s, %(since)s)
+), waiting AS MATERIALIZED (
+    SELECT something_waits(%(namespace)s, %(tools)s, %(versions)s, %(now)s) AS must_queue FROM admitted
 ), new AS (
     INSERT INTO tasks (
         id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,

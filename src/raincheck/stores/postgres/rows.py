@@ -19,8 +19,11 @@ _NOT_AT_FIRST = frozenset(
     {"finished_at", "expires_at", "failures", "pausing", "signals", "open_inputs", "progress_done", "progress_total"}
     | {"is_error"}
 )
-_NOT_IN_THE_QUEUE = _NOT_AT_FIRST | {"attempt_started_at", "lease_holder", "lease_expires_at"}
 """What a new task has nothing of. Not spelled out: statements with many parameters are parsed anew every time."""
+_NOT_IN_THE_QUEUE = _NOT_AT_FIRST | {"attempt_started_at", "lease_holder", "lease_expires_at"}
+"""Nor has one that is not begun."""
+_NOT_AT_WORK = _NOT_AT_FIRST | {"due_at"}
+"""Nor has one that is."""
 
 
 def parameters_of_creation(creation: Creation) -> Parameters:
@@ -41,6 +44,7 @@ def _without(names: frozenset[str], row: Mapping[str, rows.Value]) -> Parameters
 
 
 _WHEN_QUEUED = ("updated_at", "version", "fence", "entries")
+"""What a claim changes, and a task has otherwise if it has to wait. Its phase is what the statement says."""
 
 
 def parameters_of_offer(creation: Creation, begun: Change) -> Parameters:
@@ -48,7 +52,7 @@ def parameters_of_offer(creation: Creation, begun: Change) -> Parameters:
     row = rows.row_of_creation(creation)
     entries = [_as_json(entry) for entry in (creation.entry, begun.entry) if entry is not None]
     return {
-        **_without(_NOT_AT_FIRST | {"due_at"}, row | rows.row_of_task(begun.after)),
+        **_without(_NOT_AT_WORK, row | rows.row_of_task(begun.after)),
         **{f"queued_{name}": row[name] for name in _WHEN_QUEUED},
         "entry": json.dumps(entries[:1]),
         "both_entries": json.dumps(entries),

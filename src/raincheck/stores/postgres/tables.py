@@ -73,8 +73,7 @@ class Tables:
             | reads.tools_parameters(offer.namespace, offer.tools)
             | {"now": shared.to_micros(now)}
         )
-        (must_queue,) = await self._insert("insert_offered", creation, parameters, quota, now, has_job=True)
-        return not must_queue
+        return not await self._insert("insert_offered", creation, parameters, quota, now, has_job=True)
 
     async def _insert(
         self,
@@ -85,8 +84,8 @@ class Tables:
         now: datetime,
         *,
         has_job: bool,
-    ) -> Sequence[Any]:
-        """What the statement returns before what a quota asks for."""
+    ) -> bool:
+        """Whether the new task has to wait."""
         new = creation.task
         since = None if quota.created is None else shared.to_micros(now - quota.window)
         bounds = {"most_live": quota.live or 0, "most_created": quota.created, "since": since}
@@ -95,13 +94,13 @@ class Tables:
         if self._jobs is not None and has_job:
             statement, parameters = _with_job(statement, self._jobs.deferral), parameters | self._jobs.parameters(new)
         inserted = await self._insert_once(statement, parameters, lambda: AlreadyRecorded(new.id))
-        ((*found, live, latest, _),) = await inserted.fetchall()
+        ((must_wait, live, latest, _),) = await inserted.fetchall()
         # Counted before it, in one statement with it. If it is one too many, it was left out.
         quota.check_live(live)
         if quota.created is not None:
             quota.check_created(rows.moment(latest), now)
         self.touched.append(new.id)
-        return found
+        return must_wait
 
     async def write(self, change: Change, *, has_job: bool = False, withdraws: bool = False) -> None:
         """Do what the change says, if it still holds, and begin the tasks that it spawns.

@@ -68,8 +68,9 @@ class Transactions:
         return job.result()[0]
 
     def _settle(self, going_on: asyncio.Future[None], job: "asyncio.Task[tuple[Any, list[TaskId]]]") -> None:
-        """Let whoever wrote go on, and then tell of it: so they can say what came of it to those who would else read.
+        """Wake whoever wrote, and tell of it, in that order.
 
+        They run in that order, too. So whoever wrote can say what came of it to those who would else have to read it.
         They may have left: it is told all the same.
         """
         if not going_on.done():

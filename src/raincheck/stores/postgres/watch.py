@@ -71,7 +71,10 @@ class Ear:
     def __init__(self, connection: Connection, pass_on: Callable[[str], None]) -> None:
         self._connection = connection
         self._pass_on = pass_on
+        self._encoding = connection.info.encoding
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Who listens may leave in the turn in which the connection is lost, and then nobody asks.
+        self._lost.add_done_callback(lambda lost: lost.exception())
         # What comes while something else is read from the connection.
         connection.add_notify_handler(self._hear)
 
@@ -99,7 +102,7 @@ class Ear:
             if not self._lost.done():
                 self._lost.set_exception(error)
         while (told := libpq.notifies()) is not None:
-            self._pass_on(told.extra.decode())
+            self._pass_on(told.extra.decode(self._encoding))
 
     def _hear(self, told: Notify) -> None:
         self._pass_on(told.payload)

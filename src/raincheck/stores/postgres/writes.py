@@ -11,7 +11,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.errors import AlreadyRecorded
+from raincheck.errors import AlreadyRecorded, QuotaExceeded, TaskNotFound
 from raincheck.stores import rows as shared
 from raincheck.stores.checks import check_definitions, check_named_once, new_secret
 from raincheck.stores.journals import note_journals
@@ -41,12 +41,16 @@ class Creating:
                 return found
         try:
             return await self._keep(tables)
-        except AlreadyRecorded:
+        except (AlreadyRecorded, QuotaExceeded) as error:
             if self._tries == 1:
                 raise
-            # It was kept before, and only the answer was lost.
+            # Perhaps it was kept before, and only the answer was lost. Then it may be one too many by itself.
+            try:
+                kept = await reads.load(tables.connection, new.id, Scope.within(new.namespace), self._now)
+            except TaskNotFound:
+                raise error from None
             tables.touched.append(new.id)
-            return await reads.load(tables.connection, new.id, Scope.within(new.namespace), self._now)
+            return kept
 
     async def _keep(self, tables: Tables) -> Task:
         creation, offer = self._creation, self._offer

@@ -102,8 +102,8 @@ CREATE TABLE lines (
 
 -- The turn of a task that enters the queue: after the last of its owner and kind, and after the one that its tool has been
 -- served up to. That is the one of its line or, if tasks of the tool still wait from before it, the first of theirs.
--- Whole rows are compared, so that no index fits but tasks_by_turn: while the queue is empty, which is when plans are made, others
--- look as good, and are not when it is long.
+-- Whole rows are compared, here and below, so that one index fits and no other (tasks_by_turn, tasks_of_tool): while the queue is
+-- empty, which is when plans are made, others look as good, and are not when it is long.
 CREATE FUNCTION next_turn(
     its_namespace TEXT, its_owner TEXT, its_priority BIGINT, has_begun BOOLEAN, its_tool TEXT, its_version TEXT
 ) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
@@ -122,10 +122,35 @@ BEGIN
         ), 0),
         coalesce((
             SELECT turn FROM tasks
-            WHERE namespace = its_namespace AND priority = its_priority AND phase = 'queued' AND turn < line_served
-                AND tool = its_tool AND tool_version = its_version
-            ORDER BY turn LIMIT 1
+            WHERE (namespace, tool, tool_version, priority, turn) >= (its_namespace, its_tool, its_version, its_priority, 0)
+                AND (namespace, tool, tool_version, priority, turn)
+                    < (its_namespace, its_tool, its_version, its_priority, line_served)
+                AND phase = 'queued'
+            ORDER BY namespace, tool, tool_version, priority, turn LIMIT 1
         ), line_served)
+    );
+END;
+$$;
+
+-- Whether anything waits that could be run with some tools: queued, or parked till a moment that has come. (A function, since it is
+-- asked after a wait for the owner's other creations, and of what is there by then.)
+CREATE FUNCTION something_waits(its_namespace TEXT, tools TEXT[], versions TEXT[], moment BIGINT)
+RETURNS BOOLEAN LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT 1 FROM unnest(tools, versions) AS mine (its_tool, its_version), LATERAL (
+            SELECT 1 FROM tasks
+            WHERE (namespace, tool, tool_version) >= (its_namespace, its_tool, its_version)
+                AND (namespace, tool, tool_version) <= (its_namespace, its_tool, its_version)
+                AND phase = 'queued'
+            ORDER BY namespace, tool, tool_version, priority, turn LIMIT 1
+        ) AS queued
+    ) OR EXISTS (
+        SELECT 1 FROM (
+            SELECT namespace, tool, tool_version FROM tasks WHERE phase = 'parked' AND due_at <= moment
+            ORDER BY due_at, id OFFSET 0
+        ) AS due
+        WHERE namespace = its_namespace AND (tool, tool_version) IN (SELECT * FROM unnest(tools, versions))
     );
 END;
 $$;

@@ -1,0 +1,81 @@
+"""What waits in the queue is seen in time, and costs others nothing."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from raincheck.core.lifecycle import Phase
+from raincheck.opening import open_store
+from raincheck.stores.postgres import parse_url
+from raincheck.stores.postgres.connect import connected
+from raincheck.stores.requests import ClaimRequest
+from raincheck.testing import FakeClock, Scene
+from raincheck.testing.scene import ALICE, BOB, LEASE, NAMESPACE, TOOL
+
+pytestmark = pytest.mark.anyio
+
+OFFER = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", LEASE, 1)
+
+MANY = """
+INSERT INTO tasks (
+    id, namespace, owner, tool, tool_version, created_at, priority, retry, keep, updated_at, phase, version, fence,
+    failures, pausing, signals, open_inputs, entries, is_error, turn
+)
+SELECT
+    'task ' || number, 'here', 'owner ' || number %% 50, 'other', '1', number, 0, '{}', 0, number, 'queued', 1, 0,
+    0, 0, 0, 0, 1, 0, number
+FROM generate_series(%s::int, %s) AS number
+"""
+WHO_WAITS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "next_turn('here', 'me', 0, false, 'mine', '1')",
+        "something_waits('here', ARRAY['mine'], ARRAY['1'], 0)",
+    ],
+)
+@pytest.mark.parametrize("few", [0, 3])
+async def test_a_long_queue_of_others_costs_nothing_also_with_plans_from_when_it_was_short(
+    few: int, asks: str, database_url: str
+) -> None:
+    async with open_store(database_url):
+        pass
+    async with connected(parse_url(database_url)) as connection:
+        await connection.execute(MANY, (1, few))
+        await connection.execute("ANALYZE")
+        for _ in range(10):
+            await connection.execute(f"SELECT {asks}")  # pyright: ignore[reportArgumentType, reportCallIssue] - of this file
+        await connection.execute("INSERT INTO lines (namespace, priority, served) VALUES ('here', 0, 2500)")
+        await connection.execute(MANY, (few + 1, 5_000))
+        query: Any = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT {asks}"
+        ((told,),) = await (await connection.execute(query)).fetchall()
+    assert told[0]["Plan"]["Shared Hit Blocks"] < 50
+
+
+async def test_who_was_queued_while_another_waited_for_their_own_creations_is_not_overtaken(database_url: str) -> None:
+    async with open_store(database_url) as store:
+        scene = Scene(store, FakeClock())
+        # Another of her creations is on its way, and takes its time.
+        async with await psycopg.AsyncConnection.connect(database_url) as other:
+            await other.execute("SET search_path TO raincheck")
+            await other.execute("SELECT admit(%s, %s, 0, NULL, NULL)", (NAMESPACE, ALICE.key))
+            creating = asyncio.ensure_future(scene.create(owner=ALICE, claim=OFFER))
+            await until_one_waits(other)
+            await scene.create(owner=BOB)
+            assert not creating.done()
+        assert (await creating).phase is Phase.QUEUED
+
+
+async def until_one_waits(connection: psycopg.AsyncConnection[Any]) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            found = await connection.execute(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            )
+            if await found.fetchone() == (1,):
+                return
+            await asyncio.sleep(0.01)
