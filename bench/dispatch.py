@@ -59,8 +59,8 @@ async def measure(*, rounds: int, idle_seconds: float, progress: Progress) -> li
             idle.append(await _idle(server, idle_seconds))
     finally:
         await asyncio.to_thread(server.close)
-    begin = "from queueing a task to the beginning of its body, against a bare job's (median)"
-    done = "tasks that are completed in a second, against bare jobs, with the same worker"
+    begin = "from queueing a task to the beginning of its body, against a bare Procrastinate job's (median)"
+    done = "tasks that are completed in a second, against bare Procrastinate jobs, with the same worker"
     rest = f"statements a second of {IDLE_WORKERS} idle workers, against {IDLE_BOUND:g}"
     return [
         Figure("start (PostgreSQL)", begin, "ms", *starts, Bound("at most", 2)),

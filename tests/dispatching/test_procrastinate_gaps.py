@@ -137,7 +137,10 @@ async def run_one(asking: Engine, tool: str = "quick") -> Task:
 
 
 @pytest.mark.usefixtures("no_polls")
-async def test_jobs_are_told_promptly_after_the_connections_that_listen_were_lost(database: Database) -> None:
+async def test_jobs_are_told_promptly_after_the_connections_that_listen_were_lost_and_so_is_an_operator(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, dispatcher.__name__)
     work = Work()
     async with at_work(database.url, work) as (asking, _):
         await database.is_listened_to(other_than=set())
@@ -149,6 +152,9 @@ async def test_jobs_are_told_promptly_after_the_connections_that_listen_were_los
         await database.is_listened_to(other_than=set(before))
         for _ in range(3):
             assert (await run_one(asking)).phase is Phase.COMPLETED
+    first, *_, last = (line for line in caplog.messages if "queue" in line)
+    assert "can't be reached" in first
+    assert last == "the queue is reached again"
 
 
 async def test_a_worker_with_no_free_place_listens_again_after_the_database_was_away(
