@@ -9,10 +9,17 @@ import psycopg
 import pytest
 
 from raincheck import TaskContext, open_store
+from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Limits
 from raincheck.core.records import Tool
 from raincheck.core.retry import RetryPolicy
 from raincheck.engine import Engine, Settings, Toolbox, dispatching
+from raincheck.engine.hands import Hands
+from raincheck.engine.means import Means
+from raincheck.engine.places import Places
+from raincheck.engine.room import Room
+from raincheck.engine.runner import Runner
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.dispatch import Dispatcher, Running
 from raincheck.stores.requests import ClaimRequest
@@ -183,6 +190,32 @@ async def test_many_that_are_done_at_once_are_given_the_next_in_one_claim(databa
         for task in tasks:
             assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
         await eventually(lambda: count_jobs(database_url) == 0, "no job is left")
+
+
+async def test_two_jobs_that_come_at_once_do_not_count_on_the_same_place(database_url: str) -> None:
+    toolbox = Toolbox()
+    running: list[str] = []
+    gate = asyncio.Event()
+
+    @toolbox.tool(concurrency=1)
+    async def narrow(task: TaskContext) -> None:
+        running.append(task.id)
+        await gate.wait()
+
+    async with open_store(database_url) as store:
+        for _ in range(2):
+            await Engine(store, toolbox, works=False).submit("narrow")
+        means = Means(store, SystemClock(), Limits())
+        settings, room = Settings(), Room()
+        places = Places(toolbox, settings.concurrency, room)
+        runner = Runner(means, toolbox, settings, room, lambda _: None)
+        hands = Hands(means, "default", "holder", toolbox, runner, settings, places, room)
+        (tool,) = hands.tools
+        begun = await asyncio.gather(hands.take(tool), hands.take(tool))
+        gate.set()
+        assert [job is not None for job in begun].count(True) == 1
+        await asyncio.wait([job for job in begun if job is not None])
+    assert len(running) == 1
 
 
 async def test_what_waits_is_begun_in_the_place_of_one_that_no_job_had_brought(database_url: str) -> None:

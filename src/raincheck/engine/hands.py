@@ -118,6 +118,8 @@ class Hands:
 
         They may leave: what is claimed is begun all the same. If nothing should be taken any more, it is handed back.
         """
+        # At once, and not when the claim gets to run: another who asks before that would count on the same places.
+        self.places.keep_free(tools, limit)
         claiming = set_going(self._claim(tools, limit, told, withdraws))
         self._claiming.add(claiming)
         claiming.add_done_callback(self._claiming.discard)
@@ -127,8 +129,10 @@ class Hands:
         lease = timedelta(seconds=self.settings.lease)
         journals: dict[TaskId, Journal] = {}
         request = ClaimRequest(self.namespace, tools, self._holder, lease, limit, told, withdraws, journals)
-        with self.places.kept_free(tools, limit):
+        try:
             claimed = await self.means.store.claim(request, now=self.means.clock.now())
+        finally:
+            self.places.let_go(tools, limit)
         self.begun += len(claimed)
         return [self.places.take(task, self._begin(task, journals.get(task.id))) for task in claimed]
 

@@ -4,8 +4,7 @@ import asyncio
 import contextvars
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 from raincheck.core.records import Task, TaskId, Tool
@@ -66,18 +65,17 @@ class Places:
         self._tell_changed()
         return job
 
-    @contextmanager
-    def kept_free(self, tools: frozenset[Tool], count: int) -> Generator[None]:
-        """Keep places for what a claim may bring, while it is on its way."""
+    def keep_free(self, tools: frozenset[Tool], count: int) -> None:
+        """Keep places for what a claim may bring that is about to be made."""
         self._expected[tools] += count
-        try:
-            yield
-        finally:
-            self._expected[tools] -= count
-            if not self._expected[tools]:
-                del self._expected[tools]
-            # Perhaps nothing came, and there is room again.
-            self._tell_changed()
+
+    def let_go(self, tools: frozenset[Tool], count: int) -> None:
+        """Keep them no longer: it has come, or has not."""
+        self._expected[tools] -= count
+        if not self._expected[tools]:
+            del self._expected[tools]
+        # Perhaps nothing came, and there is room again.
+        self._tell_changed()
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         """Call this whenever a place was taken or left."""

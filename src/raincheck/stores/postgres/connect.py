@@ -57,7 +57,7 @@ async def set_up(connection: Connection, target: Target) -> None:
     # Every query has its index. While a table is small, to read all of it looks cheaper, and a connection keeps to that
     # plan when it has grown: a burst of new tasks would get slower with each of them. None is worth compiling, either,
     # which those would be whose cost is raised by this.
-    await connection.execute("SET enable_seqscan TO off; SET jit TO off")
+    await connection.execute(SQL("SET enable_seqscan TO off; SET jit TO off"))
 
 
 async def look_in(connection: AsyncConnection[Any], *schemas: str) -> None:
