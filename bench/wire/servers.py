@@ -69,9 +69,8 @@ def own_servers(folder: Path, databases: Mapping[int, str]) -> list[Server]:
     }
     found = [Server(name, (*OURS, "serve", store)) for name, store in files.items()]
     for workers, url in databases.items():
-        alone = Server("PostgreSQL", (*OURS, "serve", url), database=url)
-        apart = Server(f"PostgreSQL, {workers} w", (*OURS, "take", url), workers=workers, database=url)
-        found.append(apart if workers else alone)
+        name, does = (f"PostgreSQL, {workers} w", "take") if workers else ("PostgreSQL", "serve")
+        found.append(Server(name, (*OURS, does, url), workers=workers, database=url))
     full = f"sqlite:///{folder / 'full-2025.db'}"
     found.append(Server("SQLite FULL, 2025", (*OURS, "serve", full), "2025-11-25"))
     return found

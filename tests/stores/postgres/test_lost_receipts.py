@@ -19,11 +19,10 @@ from raincheck.stores.postgres import PostgresStore
 from raincheck.stores.postgres.writes import Creating
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import EVERYTHING, LEASE, NAMESPACE, TOOL
+from raincheck.testing.contract.offering import OFFER
+from raincheck.testing.scene import EVERYTHING
 
 pytestmark = pytest.mark.anyio
-
-OFFER = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", LEASE, 1)
 
 
 class BreakingCursor(AsyncCursor[Any]):

@@ -10,13 +10,12 @@ from raincheck.core.lifecycle import Phase
 from raincheck.opening import open_store
 from raincheck.stores.postgres import parse_url
 from raincheck.stores.postgres.connect import connected
-from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import ALICE, BOB, LEASE, NAMESPACE, TOOL
+from raincheck.testing.contract.offering import OFFER
+from raincheck.testing.scene import ALICE, BOB, NAMESPACE
 
 pytestmark = pytest.mark.anyio
 
-OFFER = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", LEASE, 1)
 
 MANY = """
 INSERT INTO tasks (

@@ -53,11 +53,12 @@ async def set_up(connection: Connection, target: Target) -> None:
     connection.adapters.register_dumper(int, Int8Dumper)
     await look_in(connection, target.schema, target.jobs_schema)
     # Who stops in the middle of a transaction (a process that was suspended, say) holds up others no longer than this.
-    await connection.execute(SQL("SET idle_in_transaction_session_timeout TO {}").format(Literal(LONGEST_PAUSE)))
+    pause = SQL("SET idle_in_transaction_session_timeout TO {}").format(Literal(LONGEST_PAUSE))
     # Every query has its index. While a table is small, to read all of it looks cheaper, and a connection keeps to that
     # plan when it has grown: a burst of new tasks would get slower with each of them. None is worth compiling, either,
     # which those would be whose cost is raised by this.
-    await connection.execute(SQL("SET enable_seqscan TO off; SET jit TO off"))
+    plans = SQL("SET enable_seqscan TO off; SET jit TO off")
+    await connection.execute(SQL("; ").join([pause, plans]))
 
 
 async def look_in(connection: AsyncConnection[Any], *schemas: str) -> None:
