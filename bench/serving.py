@@ -55,3 +55,24 @@ async def served(module: str, *words: str) -> AsyncGenerator[int]:
     """The port of a server of ours, while it is up."""
     async with started((sys.executable, "-m", module, *words)) as process:
         yield int(process.said)
+
+
+def free_port() -> int:
+    """A port for a server that can't report the one that it chose."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+async def until_open(port: int) -> None:
+    """Wait until a server accepts connections at the port."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.close()
+                return

@@ -6,7 +6,7 @@ from itertools import cycle
 from time import perf_counter
 from typing import TypeAlias
 
-from bench.wire.connection import Connection, Message
+from bench.wire.connection import Channel, Message
 from bench.wire.orders import Order, Told
 from bench.wire.requests import OWNERS, Made, Requests
 
@@ -23,13 +23,13 @@ ARGUMENTS: Mapping[str, Mapping[str, object]] = {
 _PAUSE = 0.01
 """Seconds between two looks at a task that others work on."""
 
-One: TypeAlias = Callable[[Connection], Awaitable[object]]
+One: TypeAlias = Callable[[Channel], Awaitable[object]]
 
 
 class Callers:
     """Connections to one server, each of which does one thing after the other."""
 
-    def __init__(self, requests: Requests, connections: Sequence[Connection], finished: list[Made]) -> None:
+    def __init__(self, requests: Requests, connections: Sequence[Channel], finished: list[Made]) -> None:
         self.requests = requests
         self.finished = finished
         """Tasks of this server that have ended, to poll. Made when they are first needed."""
@@ -57,7 +57,7 @@ class Callers:
     async def _all(self, left: Iterator[One]) -> int:
         done = 0
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: Channel) -> None:
             nonlocal done
             for one in left:
                 await one(connection)
@@ -68,9 +68,7 @@ class Callers:
                 group.create_task(work(connection))
         return done
 
-    async def begin(
-        self, connection: Connection, tool: str, arguments: Mapping[str, object] | None = None
-    ) -> Made | None:
+    async def begin(self, connection: Channel, tool: str, arguments: Mapping[str, object] | None = None) -> Made | None:
         """Call a tool as one who can take a task. None if the answer is its result."""
         owner = next(self._owners)
         answer = await connection.ask(self.requests.create(tool, arguments or ARGUMENTS[tool], owner))
@@ -78,7 +76,7 @@ class Callers:
         task_id = answer.get("task", answer).get("taskId")
         return None if task_id is None else Made(task_id, owner)
 
-    async def create(self, connection: Connection, tool: str, arguments: Mapping[str, object] | None = None) -> Made:
+    async def create(self, connection: Channel, tool: str, arguments: Mapping[str, object] | None = None) -> Made:
         made = await self.begin(connection, tool, arguments)
         if made is None:
             raise RuntimeError(f"a call of {tool} was answered at once, and should be a task")
@@ -88,7 +86,7 @@ class Callers:
         """So many new tasks."""
         tasks: list[Made] = []
 
-        async def one(connection: Connection) -> None:
+        async def one(connection: Channel) -> None:
             tasks.append(await self.create(connection, tool))
 
         await self.each([one] * count)
@@ -119,7 +117,7 @@ class Callers:
         found: dict[Made, Message] = {}
 
         def look(task: Made) -> One:
-            async def one(connection: Connection) -> None:
+            async def one(connection: Channel) -> None:
                 found[task] = await connection.ask(self.requests.get(task))
 
             return one

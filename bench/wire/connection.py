@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 TIMEOUT = 60.0
 """Seconds that an answer may take, before all is given up."""
@@ -18,6 +18,14 @@ Message: TypeAlias = Mapping[str, Any]
 _LINE = b"\r\n"
 _LENGTH = b"\r\ncontent-length: "
 _SESSION = b"\r\nmcp-session-id: "
+
+
+class Channel(Protocol):
+    """What a caller sends requests through."""
+
+    async def ask(self, request: bytes) -> Message:
+        """Send a request and return its result."""
+        ...
 
 
 class Connection:
@@ -39,11 +47,7 @@ class Connection:
     async def ask(self, request: bytes) -> Message:
         """The result."""
         async with asyncio.timeout(TIMEOUT):
-            answer = await self._answer(request)
-        if "result" not in answer:
-            raise RuntimeError(f"the server refused {request!r}: {answer}")
-        result: Message = answer["result"]
-        return result
+            return result_of(request, await self._answer(request))
 
     async def tell(self, notification: bytes) -> None:
         await self._send(notification)
@@ -92,6 +96,45 @@ class Connection:
                 if line.startswith(b"data: {"):
                     yield json.loads(line.removeprefix(b"data: "))
         await self._reader.readexactly(len(_LINE))
+
+
+class LineConnection:
+    """A connection that carries one message per line, as stdio and the Unix socket do. Calls can be concurrent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._pending: dict[int, asyncio.Future[Message]] = {}
+        self._reads = asyncio.create_task(self._read())
+
+    async def ask(self, request: bytes) -> Message:
+        """Send a request and return its result."""
+        answer = asyncio.get_running_loop().create_future()
+        self._pending[json.loads(request)["id"]] = answer
+        self._writer.write(request)
+        async with asyncio.timeout(TIMEOUT):
+            return result_of(request, await answer)
+
+    def close(self) -> None:
+        self._reads.cancel()
+        self._writer.close()
+
+    async def _read(self) -> None:
+        while line := await self._reader.readline():
+            message: Message = json.loads(line)
+            # Notifications have no id.
+            if "id" in message:
+                self._pending.pop(message["id"]).set_result(message)
+        for answer in self._pending.values():
+            answer.set_exception(ConnectionError("the server closed the connection"))
+
+
+def result_of(request: bytes, answer: Message) -> Message:
+    """The result in an answer. An error is raised."""
+    if "result" not in answer:
+        raise RuntimeError(f"the server refused {request!r}: {answer}")
+    result: Message = answer["result"]
+    return result
 
 
 def _value(head: bytes, name: bytes) -> bytes | None:

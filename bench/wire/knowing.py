@@ -5,7 +5,7 @@ import time
 from contextlib import aclosing
 
 from bench.wire.callers import TIMED, Callers, is_done
-from bench.wire.connection import Connection, Message, connected
+from bench.wire.connection import Channel, Message, connected
 from bench.wire.orders import Order, Told
 from bench.wire.requests import Made
 
@@ -17,7 +17,7 @@ async def told(callers: Callers, order: Order) -> Told:
     """One task after the other, each with a subscription."""
     late: list[float] = []
 
-    async def one(connection: Connection) -> None:
+    async def one(connection: Channel) -> None:
         task = await _begin(callers, connection, order.seconds)
         async with (
             connected(callers.requests.port) as subscribed,
@@ -40,7 +40,7 @@ async def polled(callers: Callers, order: Order) -> Told:
     lengths = [order.seconds * (1 + SPREAD * ((number + 0.5) / order.count - 0.5)) for number in range(order.count)]
     left, lasted = iter(lengths), list[float]()
 
-    async def one(connection: Connection) -> None:
+    async def one(connection: Channel) -> None:
         seconds = next(left)
         task = await _begin(callers, connection, seconds)
         while not is_done(state := await connection.ask(callers.requests.get(task))):
@@ -56,7 +56,7 @@ async def polled(callers: Callers, order: Order) -> Told:
     return Told(done.count, done.seconds, late, lasted)
 
 
-async def _begin(callers: Callers, connection: Connection, seconds: float) -> Made:
+async def _begin(callers: Callers, connection: Channel, seconds: float) -> Made:
     return await callers.create(connection, TIMED, {"seconds": seconds})
 
 

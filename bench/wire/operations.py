@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 
 from bench.wire.callers import ARGUMENTS, ASKING, ENDLESS, QUICK, TASK, Callers, is_done
-from bench.wire.connection import Connection
+from bench.wire.connection import Channel
 from bench.wire.knowing import polled, told
 from bench.wire.orders import Operation, Order, Told
 from bench.wire.requests import Made
@@ -17,7 +17,7 @@ STRIDE = 7_919
 
 
 async def _call(callers: Callers, order: Order) -> Told:
-    async def one(connection: Connection) -> None:
+    async def one(connection: Channel) -> None:
         await connection.ask(callers.requests.call(QUICK, ARGUMENTS[QUICK]))
 
     return await callers.repeat(one, order)
@@ -26,7 +26,7 @@ async def _call(callers: Callers, order: Order) -> Told:
 async def _create(callers: Callers, order: Order) -> Told:
     tasks: list[Made] = []
 
-    async def one(connection: Connection) -> None:
+    async def one(connection: Channel) -> None:
         tasks.append(await callers.create(connection, TASK))
 
     told = await callers.repeat(one, order)
@@ -51,7 +51,7 @@ async def _get_working(callers: Callers, order: Order) -> Told:
 async def _polled(callers: Callers, order: Order, tasks: Sequence[Made]) -> Told:
     numbers = iter(range(order.count))
 
-    async def one(connection: Connection) -> None:
+    async def one(connection: Channel) -> None:
         await connection.ask(callers.requests.get(tasks[next(numbers) * STRIDE % len(tasks)]))
 
     return await callers.repeat(one, order)
@@ -74,7 +74,7 @@ async def _update(callers: Callers, order: Order) -> Told:
 async def _result(callers: Callers, order: Order) -> Told:
     """Call, and have the result: at once, or by waiting for it in 2025, or by asking again and again in 2026."""
 
-    async def one(connection: Connection) -> None:
+    async def one(connection: Channel) -> None:
         task = await callers.begin(connection, QUICK)
         if task is None:
             return

@@ -1,13 +1,11 @@
 """The servers of others, each in an environment of its own, and what they need."""
 
-import asyncio
 import shutil
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bench.serving import started
+from bench.serving import free_port, started, until_open
 from bench.wire.servers import PLAIN_MCP1, WORKERS, Server, own_servers, plain_servers
 
 _ROOT = Path(__file__).parents[2]
@@ -65,27 +63,8 @@ async def redis(folder: Path) -> AsyncGenerator[int | None]:
     if program is None:
         yield None
         return
-    port = _free_port()
+    port = free_port()
     keeps = ("--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
     async with started((program, "--port", str(port), "--bind", "127.0.0.1", *keeps)):
-        await _until_open(port)
+        await until_open(port)
         yield port
-
-
-def _free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
-
-
-async def _until_open(port: int) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.02)
-            else:
-                writer.close()
-                return

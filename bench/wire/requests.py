@@ -96,3 +96,14 @@ class Requests:
         }
         lines = ["POST /mcp HTTP/1.1", *(f"{key}: {value}" for key, value in head.items()), "", ""]
         return "\r\n".join(lines).encode() + body
+
+
+class LineRequests(Requests):
+    """The requests to a server that takes one message per line: those of 2026-07-28, without HTTP."""
+
+    def __init__(self) -> None:
+        super().__init__(0, "2026-07-28")
+
+    def _message(self, message: Mapping[str, object], named: Mapping[str, str], owner: int) -> bytes:
+        del named, owner
+        return json.dumps(message).encode() + b"\n"
