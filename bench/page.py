@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench import entrances
 from bench.figure import Figure, number
 from bench.markdown import fill_parts, markdown
 from bench.plots import plot
@@ -44,6 +45,7 @@ def fill(page: str, results: Results) -> str:
         "known": lambda: table([one for one in figures if one.name in _KNOWN]),
         "many": lambda: table([one for one in figures if one.name in _MANY]),
         "start": lambda: table([one for one in figures if one.name == "start"]),
+        "entrances": lambda: table([one for one in figures if one.server in entrances.NAMES]),
         "imports": lambda: inside_table([one for one in figures if one.name.startswith(_IMPORT)]),
         "inside": lambda: inside_table(
             [one for one in figures if one.server is None and not one.name.startswith(_IMPORT)]
@@ -83,6 +85,8 @@ def tasks_table(figures: Sequence[Figure], callers: int) -> str:
 
 def table(figures: Sequence[Figure]) -> str:
     """A row for each server, a column for each name."""
+    if not figures:
+        return "This run did not measure it."
     names = list(dict.fromkeys(one.name for one in figures))
     found = {(one.server, one.name): one for one in figures}
     rows = [

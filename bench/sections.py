@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from bench import dispatch, grace, growth, rest, throughput
+from bench import dispatch, entrances, grace, growth, rest, throughput
 from bench.figure import Figure
 from bench.progress import Progress
 from bench.wire import measure as wire
@@ -17,6 +17,9 @@ class Scale:
 
     name: str
     wire: wire.Extent
+    entrance_rounds: int
+    entrance_seconds: float
+    """Of each round. Short, so that the servers take turns faster than the load of the machine changes."""
     throughput_tasks: int
     throughput_rounds: int
     many: int
@@ -33,6 +36,8 @@ class Scale:
 FULL = Scale(
     "full",
     wire.FULL,
+    entrance_rounds=12,
+    entrance_seconds=0.06,
     throughput_tasks=3_000,
     throughput_rounds=3,
     many=1_000_000,
@@ -46,6 +51,8 @@ FULL = Scale(
 QUICK = Scale(
     "quick",
     wire.QUICK,
+    entrance_rounds=5,
+    entrance_seconds=0.04,
     throughput_tasks=1_500,
     throughput_rounds=3,
     many=20_000,
@@ -74,6 +81,11 @@ async def _wire(run: Run) -> list[Figure]:
     return await wire.measure(run.folder, run.scale.wire, run.progress)
 
 
+async def _entrances(run: Run) -> list[Figure]:
+    rounds, seconds = run.scale.entrance_rounds, run.scale.entrance_seconds
+    return await entrances.measure(rounds=rounds, seconds=seconds, progress=run.progress)
+
+
 async def _throughput(run: Run) -> list[Figure]:
     tasks, rounds = run.scale.throughput_tasks, run.scale.throughput_rounds
     return await throughput.measure(run.folder, tasks=tasks, rounds=rounds, progress=run.progress)
@@ -99,6 +111,7 @@ async def _dispatch(run: Run) -> list[Figure]:
 
 SECTIONS: Mapping[str, Section] = {
     "wire": _wire,
+    "entrances": _entrances,
     "throughput": _throughput,
     "growth": _growth,
     "rest": _rest,

@@ -25,7 +25,7 @@ def figure(
 
 def test_the_page_has_the_figures_that_are_kept() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    assert text.count("<!-- performance: ") == 12
+    assert text.count("<!-- performance: ") == 13
     assert page.fill(text, Results.load(KEPT)) == text, "run scripts/bench --write"
 
 
@@ -46,6 +46,12 @@ def test_what_is_measured_against_nothing_keeps_its_bound_in_its_unit() -> None:
 def test_what_was_not_measured_is_told_as_such() -> None:
     one, other = figure("create x1", "one"), figure("get x1", "other", measured=(1,), against=(4,))
     assert page.table([one, other]).splitlines()[-1] == "| other | - | 0.25 |"
+
+
+def test_a_part_of_the_page_says_that_the_run_did_not_measure_it() -> None:
+    results = Results("2026-01-01T00:00+00:00", "full", "a machine", [figure()])
+    text = page.fill("<!-- performance: entrances -->\n<!-- end performance -->", results)
+    assert text.splitlines()[1] == "This run did not measure it."
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
