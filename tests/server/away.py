@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from raincheck.core.change import Change
 from raincheck.errors import StoreUnavailable
 from raincheck.opening import open_store
 
@@ -22,6 +23,11 @@ class Away:
         self.answers = asyncio.Event()
         """Whether tasks can be loaded, or who wants one has to wait."""
         self.answers.set()
+        self.takes_answers = asyncio.Event()
+        """Whether commits with answers to questions proceed, or wait."""
+        self.takes_answers.set()
+        self.has_answer = asyncio.Event()
+        """Such a commit was called."""
         self.missed = asyncio.Event()
         """Somebody has asked in vain."""
         monkeypatch.setattr("raincheck.server.running.open_store", self._open)
@@ -50,3 +56,9 @@ class Away:
         self.calls["load"] += 1
         await self.answers.wait()
         return await self._store.load(*args, **kwargs)
+
+    async def commit(self, changes: Sequence[Change], *args: Any, **kwargs: Any) -> Any:
+        if any(not question.is_open for change in changes for question in change.inputs):
+            self.has_answer.set()
+            await self.takes_answers.wait()
+        return await self._store.commit(changes, *args, **kwargs)

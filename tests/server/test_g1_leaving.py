@@ -204,6 +204,27 @@ async def test_who_answers_and_takes_its_request_back_in_one_breath_has_answered
     assert heard == [("accept", {"name": "Ada"})]
 
 
+@pytest.mark.parametrize("is_same", [True, False], ids=["same-connection", "another-connection"])
+async def test_a_question_is_not_asked_again_while_its_answer_is_being_stored(
+    monkeypatch: pytest.MonkeyPatch, *, is_same: bool
+) -> None:
+    away, shop = Away(monkeypatch), Shop()
+    heard = add_greeting(shop)
+    async with connected(shop) as first, connected(shop) as other:
+        task_id, waiting, question = await begin(first)
+        away.takes_answers.clear()
+        await first.reply(question, result=YES)
+        await away.has_answer.wait()
+        await first.take_back(waiting)
+        next_one = first if is_same else other
+        waiting = await next_one.wait(task_id)
+        assert await next_one.asks_nothing()
+        away.takes_answers.set()
+        assert text_of(await waiting.result()) == "Hello, Ada!"
+        assert (len(first.all_asked), len(other.all_asked)) == (1, 0)
+    assert heard == [("accept", {"name": "Ada"})]
+
+
 async def test_the_late_answer_of_one_whose_stream_broke_counts_and_the_other_is_not_asked_any_more() -> None:
     shop = Shop()
     heard = add_greeting(shop)

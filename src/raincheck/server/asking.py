@@ -25,6 +25,7 @@ from raincheck.server.client_tasks import Line, put
 from raincheck.server.presence import CallerGone, is_gone
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext, is_closing
+from raincheck.server.shielding import see_through
 from raincheck.server.turns import Turn, Turns
 from raincheck.server.watching import Watching
 from raincheck.wire import codes, g1
@@ -134,10 +135,12 @@ class Asking:
                     return
                 answer = await self._put(talk, question, turn)
                 if answer is not None:
-                    # Whoever answers and leaves at once has answered.
+                    # The caller may leave as soon as it has answered. The question looks open to the next one until the
+                    # answer is stored, so the turn lasts until then.
+                    turn.hold()
                     keeping = asyncio.ensure_future(self._keep(task, question.key, answer))
                     self._running.hold(keeping)
-                    await asyncio.shield(keeping)
+                    await see_through(keeping)
         except Exception:
             logger.exception("task %s: %r could not be asked", task.shown_id, question.key)
 
