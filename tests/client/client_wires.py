@@ -12,7 +12,7 @@ from mcp.client import Transport
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from raincheck.testing import FakeClock
 
@@ -63,6 +63,38 @@ class _Stream:
 async def rewritten(transport: Transport, sent: Rewrite, came: Rewrite) -> AsyncGenerator[Any]:
     async with transport as (read, write):
         yield _Stream(read, came), _Stream(write, sent)
+
+
+class HeldAnswers:
+    """A connection that holds back the first answer of the client to a question."""
+
+    def __init__(self) -> None:
+        self.is_sent = asyncio.Event()
+        """The client has sent it."""
+        self.is_withdrawn = asyncio.Event()
+        """The server has withdrawn a question, which in 2025-11-25 it does when the request of its caller ends."""
+        self.may_pass = asyncio.Event()
+
+    @asynccontextmanager
+    async def on(self, transport: Transport) -> AsyncGenerator[Any]:
+        async with transport as (read, write):
+            stream = _Stream(write, _pass)
+            send = stream.send
+
+            async def hold(item: SessionMessage) -> None:
+                message = item.message
+                is_answer = isinstance(message, JSONRPCRequest) and message.method == "tasks/update"
+                if is_answer or isinstance(message, JSONRPCResponse):
+                    self.is_sent.set()
+                    await self.may_pass.wait()
+                await send(item)
+
+            stream.send = hold
+            yield _Stream(read, self._note), stream
+
+    def _note(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self.is_withdrawn.set()
 
 
 def plain(transport: Any) -> AbstractAsyncContextManager[Any]:

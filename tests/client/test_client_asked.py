@@ -37,8 +37,8 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def begin(asked: Asked, thinker: Thinker) -> "asyncio.Task[int]":
-    job = asyncio.create_task(asked.ask("Sure?", thinker.think))
+async def begin(asked: Asked, thinker: Thinker, key: str = "Sure?", *, is_named: bool = False) -> "asyncio.Task[int]":
+    job = asyncio.create_task(asked.ask(key, thinker.think, is_named=is_named))
     await settle()
     return job
 
@@ -216,3 +216,55 @@ async def test_somebody_who_is_cancelled_by_others_has_not_answered_and_that_is_
     # The same words are another question then.
     thinker.knows.set()
     assert await (await begin(asked, thinker)) == 1
+
+
+async def test_an_answer_to_a_question_with_a_key_is_good_whenever_the_server_asks_it_again() -> None:
+    asked, thinker = Asked(), Thinker()
+    thinker.knows.set()
+    assert await (await begin(asked, thinker, is_named=True)) == 1
+    # By now another look may have shown that the task asks nothing.
+    asked.forget()
+    asked.give_up()
+    asked.want()
+    assert await (await begin(asked, thinker, is_named=True)) == 1
+    assert await (await begin(asked, thinker, "Really?", is_named=True)) == 2
+
+
+async def test_a_question_with_a_key_that_is_asked_twice_at_the_same_time_is_one_question() -> None:
+    asked, thinker = Asked(), Thinker()
+    both = [await begin(asked, thinker, is_named=True) for _ in range(2)]
+    thinker.knows.set()
+    assert await asyncio.gather(*both) == [1, 1]
+
+
+async def test_an_answer_by_hand_to_a_question_with_a_key_is_good_when_the_server_asks_it_again() -> None:
+    asked, question = Asked(), Question("k", {"method": "elicitation/create"})
+    waiting = asyncio.create_task(asked.wait_for_hand(question, is_named=True))
+    await settle()
+    asked.give("k", {"action": "accept"})
+    await waiting
+    asked.forget()
+    again = asyncio.create_task(asked.wait_for_hand(question, is_named=True))
+    await settle()
+    assert again.done()
+    assert again.result() == {"action": "accept"}
+
+
+async def test_a_look_from_before_a_question_does_not_take_it_from_the_user() -> None:
+    asked, thinker = Asked(), Thinker()
+    before = asked.in_progress
+    (await begin(asked, thinker)).cancel()
+    await settle()
+    asked.forget(before)
+    again = await begin(asked, thinker)
+    thinker.knows.set()
+    assert await again == 1
+    assert (thinker.asked, thinker.left) == (1, 0)
+
+
+def test_questions_of_the_same_words_with_other_keys_of_the_server_are_others() -> None:
+    words: dict[str, Any] = {"message": "Sure?"}
+    keys = {key_of("elicitation/create", words, name) for name in (None, "elicit-0", "elicit-1")}
+    assert len(keys) == 3
+    # Nor does a server get the answer to other words by the same key.
+    assert key_of("elicitation/create", {"message": "Really?"}, "elicit-0") not in keys

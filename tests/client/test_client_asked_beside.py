@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from client_calls import User, text_of
-from client_fakes import DONE, Fake
+from client_fakes import DONE, Fake, Hung
 from client_wires import SkippingClock
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, CallToolResult, ElicitResult, JSONRPCError, JSONRPCResponse
@@ -87,3 +87,40 @@ async def test_a_server_is_told_of_a_callback_that_is_cancelled_by_others() -> N
         assert "has not answered" in answer.error.message
         fake.ends()
         assert text_of(await waiting) == "done"
+
+
+async def test_a_crowded_client_waits_for_a_task_until_looks_have_shown_for_a_while_that_it_asks_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("raincheck.client.talk.MOST_STREAMS", 1)
+    working = {"status": "working"}
+    fake, user = Fake("2025-11-25"), User("Sure?")
+
+    async def look(*shown: Mapping[str, Any]) -> None:
+        """Have the client see these, the last one several times."""
+        fake.shows(*shown)
+        seen = fake.times("tasks/get")
+        await fake.until(lambda: fake.times("tasks/get") > seen + len(shown) + 3)
+
+    fake.shows(ASKING)
+    fake.says("tasks/result", Hung())
+    async with fake.client(clock=SkippingClock(), elicitation_callback=user.answer) as client:
+        waiting = asyncio.create_task((await client.call("work")).result())
+        await fake.until(lambda: fake.times("tasks/result") == 1)
+        asking = asyncio.create_task(fake.ask("Sure?"))
+        await user.is_asked.wait()
+        # The user thinks, whatever the server shows.
+        await look(working)
+        await look(ASKING)
+        user.decides.set()
+        await asyncio.wait_for(asking, 5)
+        # It may be about to ask the next question.
+        await look(working, ASKING)
+        assert fake.times("tasks/result") == 1
+        await look(working)
+        fake.shows(ASKING)
+        await fake.until(lambda: fake.times("tasks/result") == 2)
+        fake.says("tasks/result", DONE)
+        fake.ends()
+        assert text_of(await waiting) == "done"
+    assert user.asked == ["Sure?"]

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from client_calls import BY_ALL_WAYS, ON_ALL, ON_BOTH, YES, User, begin, calling, text_of
 from client_server import Server, Sure
+from client_wires import HeldAnswers, in_memory
 from mcp.client import ClientRequestContext
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
@@ -224,3 +225,23 @@ async def test_a_question_stays_before_the_user_when_one_waits_again(tier: str) 
         await asyncio.wait([waiting])
         user.decides.set()
         assert text_of(await handle.result()) == "accept accept"
+
+
+@ON_BOTH
+async def test_a_question_is_not_asked_again_although_its_answer_crosses_the_end_of_the_wait(tier: str) -> None:
+    server, user, held = Server(), User(), HeldAnswers()
+    options: dict[str, Any] = {"mode": "legacy"} if tier == "2025" else {}
+    client = TaskClient(
+        lambda: held.on(in_memory(server.mcp)), name="calls", elicitation_callback=user.answer, **options
+    )
+    async with client:
+        handle = await begin(client, "confirm")
+        waiting = asyncio.create_task(handle.result())
+        await held.is_sent.wait()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        if tier == "2025":
+            await held.is_withdrawn.wait()
+        held.may_pass.set()
+        assert text_of(await handle.result()) == "accept accept"
+    assert user.asked == ["Sure?", "Really?"]

@@ -25,10 +25,11 @@ GAVE_UP = "whoever was asked was cancelled, and has not answered"
 AnswerT = TypeVar("AnswerT")
 
 
-def key_of(method: str, params: Mapping[str, Any]) -> str:
-    """What names a question that has no name of its own: it is known by its words."""
+def key_of(method: str, params: Mapping[str, Any], input_key: str | None = None) -> str:
+    """Return a key for a question: a digest of its words and, if the server sent one, of the server's own key."""
     words = {name: value for name, value in params.items() if name != "_meta"}
-    return sha256(json.dumps([method, words], sort_keys=True).encode()).hexdigest()[:16]
+    parts = [method, words] if input_key is None else [method, words, input_key]
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Asked:
@@ -44,18 +45,27 @@ class Asked:
         self._busy: dict[Place, object] = {}
         """Where the server waits for an answer, with a mark of who is to give it."""
         self._broken_off: set[Place] = set()
+        self._given: dict[str, asyncio.Task[Any]] = {}
+        """Finished callbacks of questions that the server has a key for, by our keys. The server may ask them again."""
         self._is_wanted = True
 
-    async def ask(self, key: str, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+    async def ask(
+        self, key: str, ask: Callable[[], Coroutine[Any, Any, AnswerT]], *, is_named: bool = False
+    ) -> AnswerT:
         """What a callback answers, which goes on with the question if this ends because of the connection.
 
         It can't have been answered then, so whoever asks the same next means this one. An answer that was sent is
         not kept: the same words may be asked again, and mean something else by then.
+
+        With `is_named`, the key identifies the question itself and not only its words. Its answer is kept and returned
+        each time the server asks again, because the server may have withdrawn the question while the answer was sent.
         """
-        taken = self._busy.keys() - self._broken_off
+        taken = frozenset[Place]() if is_named else self._busy.keys() - self._broken_off
         place = next((key, number) for number in count() if (key, number) not in taken)
         self._broken_off.discard(place)
-        job: asyncio.Task[AnswerT] = self._jobs.get(place) or asyncio.create_task(ask())
+        job: asyncio.Task[AnswerT] = self._given.get(key) or self._jobs.get(place) or asyncio.create_task(ask())
+        if is_named:
+            job.add_done_callback(lambda done: None if done.cancelled() else self._given.update({key: done}))
         self._jobs[place] = job
         mark = self._busy[place] = object()
         try:
@@ -77,6 +87,11 @@ class Asked:
         return job.result()
 
     @property
+    def in_progress(self) -> frozenset[Place]:
+        """The questions whose callbacks are running."""
+        return frozenset(self._jobs)
+
+    @property
     def waited_for(self) -> frozenset[object]:
         """The marks of what the server waits for now."""
         return frozenset(self._busy.values())
@@ -89,8 +104,8 @@ class Asked:
         """
         self._broken_off |= {place for place, mark in self._busy.items() if mark not in before}
 
-    async def wait_for_hand(self, question: Question) -> Mapping[str, Any]:
-        """What is given as the answer, before or after it is asked."""
+    async def wait_for_hand(self, question: Question, *, is_named: bool = False) -> Mapping[str, Any]:
+        """What is given as the answer, before or after it is asked. With `is_named`, it is kept, as in `ask`."""
         self._open.add(question.key)
         given = self._answer_to(question.key)
         if not given.done():
@@ -99,7 +114,8 @@ class Asked:
             await asyncio.wait([given])
         finally:
             self.by_hand.pop(question.key, None)
-        self._answers.pop(question.key, None)
+        if not is_named:
+            self._answers.pop(question.key, None)
         self._open.discard(question.key)
         return given.result()
 
@@ -129,9 +145,13 @@ class Asked:
         self._is_wanted = False
         self.forget()
 
-    def forget(self) -> None:
-        """What the connection broke off is asked no more: somebody else has answered it."""
-        for place in self._jobs.keys() - (self._busy.keys() - self._broken_off):
+    def forget(self, known: frozenset[Place] | None = None) -> None:
+        """What the connection broke off is asked no more: somebody else has answered it.
+
+        `known` is what was in progress before the server was asked for the task: of what came later, that says nothing.
+        """
+        over = self._jobs.keys() - (self._busy.keys() - self._broken_off)
+        for place in over if known is None else over & known:
             self._stop(place)
         for key in self._open - self.by_hand.keys():
             self._open.discard(key)

@@ -21,7 +21,7 @@ SOONEST = 0.05
 """Seconds between two looks, however often the server tells of changes."""
 
 QUIET = 1.0
-"""Seconds for which a task that asked something may be about to ask more. To leave then would have that asked twice."""
+"""Seconds without a question after which a crowded client stops to wait for a task that asks by itself."""
 
 
 async def follow(talk: Talk, held: Held) -> AsyncGenerator[Update]:
@@ -70,7 +70,8 @@ class _Helping:
         self._listening: asyncio.Task[None] | None = None
         self._attending: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, MCPError | RequestRefused] = {}
-        self._asked_at = talk.clock.elapsed()
+        self._quiet_since: float | None = None
+        """When a look first showed that the task asks nothing, with no question before the user since."""
         self._tells = True
 
     def see_to(self, update: Update) -> None:
@@ -83,9 +84,7 @@ class _Helping:
             if key in asked:
                 raise error
         self._refused.clear()
-        now = self._talk.clock.elapsed()
-        self._asked_at = now if asked else self._asked_at
-        is_in_the_way = self._talk.is_crowded and now - self._asked_at >= QUIET
+        is_in_the_way = self._talk.is_crowded and self._is_quiet(is_asking=bool(asked or self._held.asked.waited_for))
         for key, job in self._attending.items():
             # Somebody else has answered: whoever thinks about it need not. A server that asks by itself says so itself.
             if key not in asked and (key != BY_ITSELF or is_in_the_way):
@@ -93,6 +92,15 @@ class _Helping:
         for key, question in asked.items():
             if key not in self._attending:
                 self._attending[key] = asyncio.create_task(self._talk.attend(self._held, question))
+
+    def _is_quiet(self, *, is_asking: bool) -> bool:
+        """Whether the task has asked nothing for so long that it will probably ask nothing soon."""
+        now = self._talk.clock.elapsed()
+        if is_asking:
+            self._quiet_since = None
+        elif self._quiet_since is None:
+            self._quiet_since = now
+        return self._quiet_since is not None and now - self._quiet_since >= QUIET
 
     def check(self) -> None:
         """Tell what a callback could not answer."""

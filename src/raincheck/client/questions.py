@@ -21,6 +21,7 @@ from raincheck.client.asked import key_of
 from raincheck.client.held import Heard
 from raincheck.client.options import ClientOptions
 from raincheck.client.updates import Question
+from raincheck.wire.results import INPUT_KEY
 
 Callback = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -74,12 +75,14 @@ def _once(heard: Heard, method: str, callback: Callback) -> Callback:
         if held is None:
             return await callback(context, *params)
         words = params[0].model_dump(by_alias=True, mode="json", exclude_none=True) if params else {}
-        key = key_of(method, words)
+        input_key = (context.meta or {}).get(INPUT_KEY)
+        is_named = isinstance(input_key, str)
+        key = key_of(method, words, input_key if is_named else None)
         if callback is not by_hand:
-            return await held.asked.ask(key, lambda: callback(context, *params))
+            return await held.asked.ask(key, lambda: callback(context, *params), is_named=is_named)
         held.changed()
         question = Question(key, {"method": method, "params": words})
-        return _read_answer(method, await held.asked.wait_for_hand(question))
+        return _read_answer(method, await held.asked.wait_for_hand(question, is_named=is_named))
 
     return ask
 

@@ -69,10 +69,11 @@ class Tier2025:
         return read_call(result)
 
     async def look(self, client: Client, held: Held) -> Update:
+        known = held.asked.in_progress
         task = await ask_about(client, "tasks/get", held.task_id, OlderTask)
         update = replace(held.with_progress(task.update()), asks_itself=True)
         if update.status is not Status.INPUT_REQUIRED:
-            held.asked.forget()
+            held.asked.forget(known)
             return update
         return replace(update, questions=tuple(held.asked.by_hand.values()))
 

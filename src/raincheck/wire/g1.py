@@ -16,7 +16,7 @@ from raincheck.wire import g1_shapes as shapes
 from raincheck.wire.codes import CANCELLED
 from raincheck.wire.failures import error_of
 from raincheck.wire.questions import Request, request_of
-from raincheck.wire.results import RELATED_TASK
+from raincheck.wire.results import INPUT_KEY, RELATED_TASK
 from raincheck.wire.states import state_meta
 from raincheck.wire.words import as_object, milliseconds, moment, positive
 
@@ -105,9 +105,10 @@ def progress(task: Task, token: str | int) -> shapes.ProgressNotificationParams 
 
 
 def question(asked: InputRequest, task_id: str) -> Request:
-    """The request that asks what a task asks."""
+    """The request that asks what a task asks, with the key by which a client knows it when it is asked again."""
     request = request_of(asked)
-    request["params"] = {**request["params"], "_meta": related(task_id, request["params"].get("_meta"))}
+    meta = {**related(task_id, request["params"].get("_meta")), INPUT_KEY: asked.key}
+    request["params"] = {**request["params"], "_meta": meta}
     return request
 
 

@@ -11,6 +11,9 @@ from raincheck.wire.content import is_content
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 """Says which task a message belongs to. A result that stands inside its task must not say it."""
 
+INPUT_KEY = "raincheck/input-key"
+"""The `_meta` key under which a 2025-11-25 input request carries its own key. Asked again, it carries the same one."""
+
 KEY_IN_META = "raincheck/idempotency-key"
 """In the `_meta` of a call: what tells it from others, so that it is begun once."""
 
