@@ -18,6 +18,7 @@ from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import StoreUnavailable
+from raincheck.futures import set_going, unhurt
 from raincheck.stores.checks import check_news
 from raincheck.stores.dispatch import Dispatcher, Jobs
 from raincheck.stores.feed import Feed, Feeds
@@ -94,8 +95,8 @@ class PostgresStore:
 
     async def close(self) -> None:
         self._feeds.close()
-        # Shielded, so that a caller who is cancelled in the middle does not leave a connection behind.
-        await asyncio.shield(asyncio.ensure_future(self._close()))
+        # In the background: a caller that is cancelled meanwhile does not leave a connection behind.
+        await unhurt(set_going(self._close()))
 
     async def _close(self) -> None:
         async with self._changing:

@@ -62,7 +62,7 @@ class Transactions:
         What may be repeated is tried again also where it may have been kept.
         """
         going_on = asyncio.get_running_loop().create_future()
-        job = asyncio.create_task(self._write(write, is_single=is_single, may_repeat=may_repeat))
+        job = set_going(self._write(write, is_single=is_single, may_repeat=may_repeat))
         job.add_done_callback(partial(self._settle, going_on))
         await going_on
         return job.result()[0]

@@ -24,6 +24,7 @@ from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
 from raincheck.errors import ConfigurationError, StoreUnavailable
+from raincheck.futures import set_going, unhurt
 from raincheck.stores.checks import check_news
 from raincheck.stores.feed import Feed, Feeds
 from raincheck.stores.interface import Capabilities
@@ -92,8 +93,8 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._feeds.close()
-        # Shielded, so that a caller who is cancelled in the middle does not leave a thread or a connection behind.
-        await asyncio.shield(asyncio.ensure_future(self._close()))
+        # In the background: a caller that is cancelled meanwhile does not leave a thread or a connection behind.
+        await unhurt(set_going(self._close()))
 
     async def _open_lanes(self) -> None:
         migrations = await asyncio.to_thread(shipped_migrations)

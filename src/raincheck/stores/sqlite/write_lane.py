@@ -1,6 +1,5 @@
 """The lane that writes: one transaction for all that has queued up, and a log that shrinks back."""
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Literal
 
 from raincheck.core.records import TaskId
 from raincheck.errors import RaincheckError
+from raincheck.futures import set_going, unhurt
 from raincheck.stores.sqlite.connect import Identity, file_is_gone, identity_of
 from raincheck.stores.sqlite.lane import Job, Lane
 from raincheck.stores.sqlite.migrate import schema_version
@@ -169,7 +169,7 @@ async def open_lanes(reader: Lane, writer: WriteLane) -> None:
         await writer.open()
         await reader.open()
     except BaseException:
-        await asyncio.shield(asyncio.ensure_future(close_lanes(reader, writer)))
+        await unhurt(set_going(close_lanes(reader, writer)))
         raise
 
 

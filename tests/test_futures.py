@@ -1,0 +1,51 @@
+"""Background tasks: they run to their end, whoever refers to them."""
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from raincheck.futures import set_going
+
+pytestmark = pytest.mark.anyio
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_background_task_that_waits_for_what_nothing_else_refers_to_is_not_collected() -> None:
+    waited_for: list[weakref.ref[asyncio.Future[None]]] = []
+    ended = asyncio.Event()
+
+    async def wait_alone() -> None:
+        future = asyncio.get_running_loop().create_future()
+        waited_for.append(weakref.ref(future))
+        await future
+        ended.set()
+
+    set_going(wait_alone())
+    await settle()
+    gc.collect()
+    future = waited_for[0]()
+    assert future is not None
+    future.set_result(None)
+    await asyncio.wait_for(ended.wait(), 10)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_background_task_that_has_ended_is_let_go_and_its_error_is_not_reported(
+    caplog: pytest.LogCaptureFixture, *, fails: bool
+) -> None:
+    async def work() -> None:
+        if fails:
+            raise LookupError
+
+    job: Any = weakref.ref(set_going(work()))
+    await settle()
+    gc.collect()
+    assert job() is None
+    assert caplog.records == []
