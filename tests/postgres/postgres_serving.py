@@ -222,9 +222,11 @@ class PostgresServer:
             cursor = connection.execute(cast("Any", query), params or None)
             return cursor.fetchall() if cursor.description else []
 
-    def create_database(self, name: str, template: str | None = None) -> str:
+    def create_database(self, name: str, template: str | None = None, *, encoding: str = "UTF8") -> str:
         """Its URL."""
         origin = sql.SQL(" TEMPLATE {}").format(sql.Identifier(template)) if template else sql.SQL("")
+        if encoding != "UTF8":
+            origin = sql.SQL(" TEMPLATE template0 ENCODING {}").format(sql.Literal(encoding))
         self.run(sql.SQL("CREATE DATABASE {}{}").format(sql.Identifier(name), origin))
         return self.url(name)
 

@@ -34,10 +34,12 @@ class ProcrastinateJobs:
 
     def parameters(self, task: Task) -> dict[str, Any]:
         tool = task.tool
+        args = {"namespace": task.namespace, "tool": tool.name, "version": tool.version}
         return {
             "job_queue": queue_of(task.namespace, tool),
             "job_priority": task.priority,
-            "job_args": json.dumps({"namespace": task.namespace, "tool": tool.name, "version": tool.version}),
+            # In a database of encoding SQL_ASCII, jsonb takes no escapes of other characters.
+            "job_args": json.dumps(args, ensure_ascii=False),
         }
 
     async def is_ready(self, transaction: AsyncConnection[Any]) -> bool:

@@ -19,6 +19,8 @@ CONNECT_TIMEOUT = 10
 SETTINGS: dict[str, Any] = {
     "application_name": "raincheck",
     "connect_timeout": CONNECT_TIMEOUT,
+    # By default it is the database's: for SQL_ASCII, which stores any bytes, the driver would take ASCII alone.
+    "client_encoding": "UTF8",
     # A machine that is gone without a word is noticed within half a minute.
     "keepalives_idle": 10,
     "keepalives_interval": 5,

@@ -21,6 +21,10 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
         "the database does not let us in: check the user, and the password (PGPASSWORD, ~/.pgpass, or the store's URL)",
     ),
     "3D000": (StoreUnavailable, "there is no such database: create it, or name another one in the store's URL"),
+    "22P05": (
+        StoreError,
+        "the encoding of the database lacks this character: make one with `createdb -E UTF8 -T template0 NAME`",
+    ),
     "25006": (
         StoreReadOnly,
         "the database takes no writes (a standby, or set to read-only): name the primary in the store's URL",

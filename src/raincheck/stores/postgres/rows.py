@@ -54,8 +54,9 @@ def parameters_of_offer(creation: Creation, begun: Change) -> Parameters:
     return {
         **_without(_NOT_AT_WORK, row | rows.row_of_task(begun.after)),
         **{f"queued_{name}": row[name] for name in _WHEN_QUEUED},
-        "entry": json.dumps(entries[:1]),
-        "both_entries": json.dumps(entries),
+        # In a database of encoding SQL_ASCII, jsonb takes no escapes of other characters.
+        "entry": json.dumps(entries[:1], ensure_ascii=False),
+        "both_entries": json.dumps(entries, ensure_ascii=False),
         "arguments": creation.arguments,
         "caller": creation.caller,
         "job_id": None,
