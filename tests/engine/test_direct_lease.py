@@ -136,7 +136,7 @@ async def test_an_attempt_does_not_keep_the_request_that_asked_for_it(bench: Ben
         asking = asyncio.get_running_loop().create_task(ask(), context=copy_context())
         asking.add_done_callback(lambda done: seen.append(done.result()))
         del asking
-        # Not before: each collection blocks the event loop, and a store that has yet to connect needs many of its turns.
+        # Each collection blocks the event loop, and a store that has yet to connect needs many of its turns.
         await began.wait()
         while not seen or seen[0]() is not None:
             # Until the time is up, if it is kept.

@@ -15,9 +15,17 @@ BY_SIGNAL = 128
 """What a program that a signal ended ends with, plus the number of that, as shells have it."""
 
 
+FATAL = (signal.SIGTERM, signal.SIGHUP)
+"""Signals beside Ctrl-C that would end the program at once."""
+
+
 def fatal_signals() -> list[signal.Signals]:
-    """Those beside Ctrl-C that would end the program at once. Whoever has them ignored, as `nohup` does, means that."""
-    return [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    """Those that are not ignored: whoever has them ignored, as `nohup` does, means that."""
+    return _not_ignored(*FATAL)
+
+
+def _not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def let_go_of_dead_terminals() -> bool:
@@ -40,10 +48,10 @@ def let_go_of_dead_terminals() -> bool:
 
 
 def run_tidily(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end. Signals that end programs cancel it, as Ctrl-C does.
+    """Run it to its end. Ctrl-C and other signals that end programs cancel it, each time that one comes.
 
     Raises:
-        typer.Exit: one did.
+        typer.Exit: one did, whatever failed while the work was being cancelled.
     """
     told: list[signal.Signals] = []
 
@@ -55,13 +63,17 @@ def run_tidily(work: Coroutine[Any, Any, T]) -> T:
             told.append(number)
             command.cancel()
 
-        for number in fatal_signals():
+        # Left to asyncio, a second Ctrl-C would raise KeyboardInterrupt in whichever background task runs just then.
+        for number in _not_ignored(signal.SIGINT, *FATAL):
             loop.add_signal_handler(number, stop, number)
         return await work
 
     try:
         return asyncio.run(main())
-    except asyncio.CancelledError as error:
+    except typer.Exit:
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        # Ctrl-C ends child processes, too. That they are gone may be noticed before the cancellation is.
         if not told:
             raise
         raise typer.Exit(BY_SIGNAL + told[0]) from error

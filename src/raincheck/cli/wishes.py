@@ -1,6 +1,5 @@
 """What the commands that talk to a server can be told, and how they are run."""
 
-import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +54,4 @@ def run(work: Coroutine[Any, Any, Ending], *, as_json: bool) -> NoReturn:
         ending = run_tidily(work)
     except RaincheckError as error:
         refuse(str(error), as_json=as_json)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        # Before there was anything that could be left or cancelled, or after that.
-        ending = Ending.INTERRUPTED
     raise typer.Exit(ending)
