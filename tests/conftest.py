@@ -4,6 +4,7 @@ import asyncio
 import faulthandler
 import inspect
 import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -27,6 +28,17 @@ settings.register_profile(
 )
 settings.register_profile("nightly", settings.get_profile("ci"), max_examples=2_000, stateful_step_count=60)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_configure() -> None:
+    """Let programs under test start with default dispositions.
+
+    Child processes inherit which signals are ignored (SIGHUP under nohup, SIGINT in the background of a shell), but not
+    which are caught. So this process catches them and does nothing.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(trylast=True)

@@ -292,9 +292,8 @@ class Screen:
         def begin() -> None:
             # So that what is typed as Ctrl-C reaches the program as a signal, as it does in a shell.
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            # A program inherits which signals are ignored: SIGHUP under nohup, SIGINT in the background of a shell.
-            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN if number is ignored else signal.SIG_DFL)
+            if ignored is not None:
+                signal.signal(ignored, signal.SIG_IGN)
 
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
