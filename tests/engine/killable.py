@@ -32,9 +32,13 @@ def write_down(*words: object) -> None:
 
 
 @toolbox.tool(retry=STUBBORN)
-async def five_steps(task: TaskContext) -> list[str]:
+async def five_steps(task: TaskContext, hangs_in: str = "") -> list[str]:
+    """The first attempt never leaves the step that it hangs in."""
+
     async def do(name: str) -> str:
         write_down(task.id, name, task.attempt)
+        if name == hangs_in and task.attempt == 1:
+            await asyncio.Event().wait()
         await asyncio.sleep(0.03)
         return f"{name} done"
 

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import killable
@@ -25,6 +24,12 @@ from raincheck.testing import check_invariants
 pytestmark = pytest.mark.anyio
 
 clock = SystemClock()
+
+CONCURRENCY = killable.SETTINGS.concurrency
+PATIENCE = 60.0
+"""Seconds for anything at all, on a machine that has other things to do."""
+
+ATTEMPTS = (Event.CLAIM, Event.INTERRUPT)
 
 
 class Place:
@@ -55,12 +60,12 @@ class Place:
 
     async def wait_for_lines(self, count: int) -> None:
         """Until the workers have written so much. They are other processes, so there is nothing to wait on but time."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while len(await asyncio.to_thread(self.lines)) < count:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.02)
 
     async def wait_for_all(self, tasks: list[Task]) -> list[Task]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             return [(await self.engine.wait(task.id)).task for task in tasks]
 
 
@@ -114,33 +119,37 @@ async def test_a_process_that_is_killed_again_and_again_loses_nothing_and_repeat
 
 
 async def test_what_a_dead_process_held_goes_on_in_another_within_the_lease_time(place: Place) -> None:
-    tasks = [await place.engine.submit("five_steps") for _ in range(40)]
-    victim, survivor = await place.start_worker(), await place.start_worker()
-    await place.wait_for_lines(60)
+    held = [await place.engine.submit("five_steps", {"hangs_in": "count"}) for _ in range(CONCURRENCY)]
+    victim = await place.start_worker()
+    await place.wait_for_lines(3 * CONCURRENCY)
+    # The victim has no slot left, so that the others run in the survivor, which is then known to be at work.
+    others = [await place.engine.submit("five_steps") for _ in range(CONCURRENCY)]
+    survivor = await place.start_worker()
+    await place.wait_for_all(others)
     await place.kill(victim)
     killed_at = clock.now()
-    ended = await place.wait_for_all(tasks)
+    ended = await place.wait_for_all([*held, *others])
 
     assert {task.phase for task in ended} == {Phase.COMPLETED}
     assert survivor.returncode is None
-    await check_that_no_recorded_step_was_run_again(place, ended)
-    interrupted = 0
-    for task in ended:
-        history = await place.store.history(task.id, Scope.everything(), now=clock.now())
-        for before, after in pairwise(history):
-            if before.event is Event.INTERRUPT:
-                interrupted += 1
-                assert after.event is Event.CLAIM
-                # A sweep happens ten times in a lease; the rest is for a machine that is busy with other tests.
-                assert after.at - killed_at < timedelta(seconds=2 * killable.LEASE)
-    assert interrupted
+    runs = await check_that_no_recorded_step_was_run_again(place, ended)
+    assert sum(runs.values()) == len(runs) + CONCURRENCY, "only the step that each was cut off in ran again"
+    for task in held:
+        history = await place.engine.history(task.id)
+        assert [entry.event for entry in history if entry.event in ATTEMPTS] == [
+            Event.CLAIM,
+            Event.INTERRUPT,
+            Event.CLAIM,
+        ]
+        # A sweep happens ten times in a lease; the rest is for a machine that is busy with other tests.
+        assert history[-1].at - killed_at < timedelta(seconds=10 * killable.LEASE)
 
 
 async def test_a_task_that_kills_its_process_each_time_fails_after_its_attempts(place: Place) -> None:
     task = await place.engine.submit("poison")
     for number in range(1, 4):
         worker = await place.start_worker()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             assert await worker.wait() == -signal.SIGKILL
         assert len(place.lines()) == number
     await place.start_worker()
@@ -163,10 +172,8 @@ async def test_a_cancel_reaches_a_body_in_another_process(place: Place) -> None:
     await place.start_worker()
     task = await place.engine.submit("wait_for_ever")
     await place.wait_for_lines(1)
-    cancelled_at = clock.now()
     await place.engine.cancel(task.id)
     await place.wait_for_lines(2)
-    assert clock.now() - cancelled_at < timedelta(seconds=1)
     assert [line[1] for line in place.lines()] == ["began", "stopped"]
 
 
@@ -178,7 +185,7 @@ async def test_a_process_that_is_told_to_stop_hands_its_tasks_to_another_at_once
     task = await place.engine.submit("wait_for_ever")
     await place.wait_for_lines(1)
     first.send_signal(number)
-    assert await asyncio.wait_for(first.wait(), 10) == 0
+    assert await asyncio.wait_for(first.wait(), PATIENCE) == 0
     released = await place.engine.view(task.id)
     assert released.task.phase is Phase.QUEUED, "it does not wait for its lease to end"
     await place.start_worker()
