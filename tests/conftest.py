@@ -36,9 +36,13 @@ def pytest_configure() -> None:
     Child processes inherit which signals are ignored (SIGHUP under nohup, SIGINT in the background of a shell), but not
     which are caught. So this process catches them and does nothing.
     """
+
+    def do_nothing(number: int, frame: object) -> None:
+        del number, frame
+
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, do_nothing)
 
 
 @pytest.hookimpl(trylast=True)
