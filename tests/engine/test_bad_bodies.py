@@ -113,7 +113,10 @@ async def test_the_text_of_an_unforeseen_error_is_for_the_operator_alone(
         assert detail["type"] == "ConnectionError"
         assert f"ConnectionError: can't reach {SECRET}" in detail["traceback"]
         assert detail["error_id"] in logged.getMessage()
-        assert logged.exc_info is not None
+        assert task.id in logged.getMessage()
+        # As text: a handler that renders an exception blocks the event loop meanwhile.
+        assert logged.exc_info is None
+        assert logged.getMessage().endswith(detail["traceback"])
         assert logged.levelno == logging.ERROR
     assert error["error_id"] in (failed.note or "")
 

@@ -1,7 +1,6 @@
 """The workflows of a file, served as tools whose calls become tasks; and taken in anew when the file changes."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,10 @@ from raincheck.engine.tools import TaskTool
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.server import Tasks
 from raincheck.server.schema_tools import InputSchema
+from raincheck.tracebacks import text_logger
 from raincheck.workflows.definition import Definition
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 T = TypeVar("T")
 

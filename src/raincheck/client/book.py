@@ -1,7 +1,6 @@
 """The task book: a file of slips, so that a caller that crashed finds its tasks again."""
 
 import asyncio
-import logging
 import os
 import sqlite3
 from collections.abc import Callable
@@ -13,8 +12,9 @@ from typing import TypeVar
 from raincheck.client.slips import Slip
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.stores.sql import load_queries
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 T = TypeVar("T")
 

@@ -1,6 +1,5 @@
 """Handles: a call whose work goes on elsewhere."""
 
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -18,8 +17,9 @@ from raincheck.client.timing import at_most
 from raincheck.client.updates import Update
 from raincheck.core.lifecycle import Status
 from raincheck.errors import ConfigurationError, InvalidValue
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 
 class Handle:

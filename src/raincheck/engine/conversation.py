@@ -1,7 +1,6 @@
 """The engine's side of the connection to a body's process: it answers the body's calls at the desk."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -12,13 +11,14 @@ from raincheck.engine.desk import Desk
 from raincheck.engine.frames import BadFrame, Message, describe_error, pack, read_frame
 from raincheck.engine.remote_desk import DeskCall, read_call
 from raincheck.errors import RaincheckError
+from raincheck.tracebacks import text_logger
 
 MOST_CALLS = 10_000
 """How many calls of one body may wait for their answers."""
 
 ENDINGS = frozenset({"returned", "raised", "stopped"})
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 
 async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, desk: Desk) -> Message | None:

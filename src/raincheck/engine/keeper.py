@@ -5,7 +5,6 @@ own handle on the store. It also notices when the engine's loop does not answer,
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,8 +14,9 @@ from raincheck.engine.hold import Hold
 from raincheck.engine.means import Means
 from raincheck.errors import StoreError
 from raincheck.stores.interface import Store
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 
 class Keeper:

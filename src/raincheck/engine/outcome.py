@@ -4,9 +4,7 @@ An error that nobody foresaw may hold anything (a password in a URL, say), so ca
 the log and the history have the whole of it.
 """
 
-import logging
 import secrets
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -27,8 +25,9 @@ from raincheck.errors import (
     TaskFailed,
     ToolError,
 )
+from raincheck.tracebacks import format_traceback, text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 TRACEBACK_LIMIT = 32_000
 """Characters of a traceback that are kept, from its end."""
@@ -73,6 +72,7 @@ class Verdict:
     def raised(self, error: BaseException) -> Fail:
         """The body raised an error that it should not have."""
         error_id = secrets.token_hex(4)
+        text = plain_text(format_traceback(error))
         logger.error(
             "task %s: attempt %d of tool %s raised %s (error %s)",
             self.task.shown_id,
@@ -80,7 +80,7 @@ class Verdict:
             self.tool.name,
             type(error).__name__,
             error_id,
-            exc_info=error,
+            extra={"traceback": text},
         )
         if isinstance(error, OUR_OWN):
             message, retryable = plain_text(str(error)), False
@@ -92,8 +92,7 @@ class Verdict:
             retryable &= not isinstance(error, ConfigurationError)
         shown = encode({"kind": "error", "message": message, "error_id": error_id})
         told = {"error_id": error_id, "type": type(error).__name__}
-        text = plain_text("".join(traceback.format_exception(error))[-self.traceback_limit :])
-        detail = encode({**told, "traceback": text})
+        detail = encode({**told, "traceback": text[-self.traceback_limit :]})
         return Fail(self.task.fence, shown, message, retryable=retryable, chance=self.chance(), detail=detail)
 
     @property

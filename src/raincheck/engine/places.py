@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
@@ -11,8 +10,9 @@ from raincheck.core.records import Task, TaskId, Tool
 from raincheck.engine.room import Room
 from raincheck.engine.toolbox import Pool, Toolbox
 from raincheck.stores.feed import ANYTHING, Hint
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 Job: TypeAlias = asyncio.Task[Task | None]
 """Sees an attempt through, and returns the task as it was left; None if that is not known."""

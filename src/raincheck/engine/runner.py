@@ -6,7 +6,6 @@ task's fence, and hands the task over. The runner knows nothing of who that was.
 
 import asyncio
 import contextvars
-import logging
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,8 +32,9 @@ from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.tools import Place, TaskTool
 from raincheck.errors import LeaseLost, StoreUnavailable, TaskNotFound, UnknownTool
 from raincheck.stores.feed import ANYTHING, Hint
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 draw_chance = secrets.SystemRandom().random
 

@@ -1,12 +1,12 @@
 """What every loop of the engine has in common: it goes on, whatever happens."""
 
-import logging
 from collections.abc import Awaitable, Callable
 
 from raincheck.clock import Clock
 from raincheck.errors import StoreError
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 AFTER_AN_ERROR = 1.0
 """Seconds to wait before the next round."""

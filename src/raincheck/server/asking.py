@@ -6,7 +6,6 @@ answered in another way meanwhile, it is withdrawn.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TypeVar
@@ -28,10 +27,11 @@ from raincheck.server.sdk import AnyContext, is_closing
 from raincheck.server.shielding import see_through
 from raincheck.server.turns import Turn, Turns
 from raincheck.server.watching import Watching
+from raincheck.tracebacks import text_logger
 from raincheck.wire import codes, g1
 from raincheck.wire.questions import Request, request_of
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 T = TypeVar("T")
 

@@ -93,11 +93,9 @@ class _AuditedStore:
         query = TaskQuery(Scope.within(task.namespace), parent_id=task.id, phases=frozenset({Phase.CANCELLED}))
         try:
             children = await self._list(query, task)
-        except StoreError:
+        except StoreError as error:
             # What was written is written, whether or not all of it can be told.
-            logger.warning(
-                "the children that were cancelled with task %s can't be listed", task.shown_id, exc_info=True
-            )
+            logger.warning("the children that were cancelled with task %s can't be listed: %s", task.shown_id, error)
             return
         for child in children:
             # A child that was changed last ends a little later. One that was cancelled before ended before.

@@ -6,7 +6,6 @@ tasks to what that acknowledges. It can go when the SDK lets extensions add kind
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import replace
@@ -33,10 +32,11 @@ from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext
 from raincheck.server.shielding import see_through
 from raincheck.server.showing import Showing
+from raincheck.tracebacks import text_logger
 from raincheck.wire import g2
 from raincheck.wire.states import state_meta
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 METHOD = "subscriptions/listen"
 

@@ -4,7 +4,6 @@ Where a server says at its start which tools it has, such a name is refused ther
 callers that list them, and others add tools while they run: to take calls of theirs away would break what has worked.
 """
 
-import logging
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
@@ -12,9 +11,10 @@ from mcp.server.lowlevel import Server
 from mcp_types import PaginatedRequestParams
 
 from raincheck.server.sdk import AnyContext, fields_of
+from raincheck.tracebacks import text_logger
 from raincheck.wire.plain import Telling
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 MOST_PAGES = 100
 """Of a list that may have no end."""

@@ -5,7 +5,6 @@ the connection's own. Callers may not rely on any of it: they poll.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
@@ -18,9 +17,10 @@ from raincheck.errors import RaincheckError
 from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext, connection_of, is_answered, is_theirs, stream_of
 from raincheck.server.watching import Watching
+from raincheck.tracebacks import text_logger
 from raincheck.wire import g1
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 MOST = 1_000
 """How many tasks one connection is told of at once. The others can be polled."""

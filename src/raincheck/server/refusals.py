@@ -1,7 +1,6 @@
 """Errors of ours as errors of the protocol: what was wrong, and what to do; never what is inside."""
 
 import json
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +21,11 @@ from raincheck.errors import (
 )
 from raincheck.server import audit
 from raincheck.server.sdk import AnyContext
+from raincheck.tracebacks import text_logger
 from raincheck.wire import codes, g2
 from raincheck.wire.states import refusal
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 LONGEST_SHOWN = 20
 """Digits of a number that is told to be wrong."""

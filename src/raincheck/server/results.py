@@ -1,6 +1,5 @@
 """What a tool returns or raises: as a task keeps it, always the JSON of a `CallToolResult`; and as a call gives it."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -14,12 +13,13 @@ from raincheck.core.content import View
 from raincheck.core.lifecycle import Status
 from raincheck.core.payload import Json
 from raincheck.errors import ProtocolError, ToolError
+from raincheck.tracebacks import text_logger
 from raincheck.wire import codes
 from raincheck.wire.failures import chose_its_error, error_of
 from raincheck.wire.results import tool_result
 from raincheck.wire.words import outcome_of
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 COMPLETE = {"resultType": "complete"}
 """What the SDK wants said of every result, and leaves out where a version does not know it."""

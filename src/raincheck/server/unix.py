@@ -1,7 +1,6 @@
 """Serving on a Unix socket: any number of connections, and one lifespan for all of them."""
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine
@@ -18,8 +17,9 @@ from raincheck.engine.shutdown import signals
 from raincheck.server.shielding import see_through
 from raincheck.server.unix_connection import converse, line_of, refusal
 from raincheck.server.unix_socket import Claim, user_of
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 MOST_CONNECTIONS = 100
 """At one time."""

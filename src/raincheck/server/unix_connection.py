@@ -1,7 +1,6 @@
 """One connection over a Unix socket: a message a line, as on stdio, and bounded."""
 
 import asyncio
-import logging
 import socket
 from typing import Any, TypeAlias
 
@@ -24,7 +23,9 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-logger = logging.getLogger(__name__)
+from raincheck.tracebacks import text_logger
+
+logger = text_logger(__name__)
 
 LONGEST_LINE = DEFAULT_MAX_REQUEST_BODY_SIZE
 """Bytes: as many as a request over HTTP may have."""

@@ -1,7 +1,6 @@
 """Steps that call a Python function."""
 
 import inspect
-import logging
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,11 +10,12 @@ from typing import Any, cast
 from raincheck.core.payload import Json
 from raincheck.engine.context import TaskContext
 from raincheck.errors import InvalidValue, ToolError
+from raincheck.tracebacks import text_logger
 from raincheck.workflows.action import ActionFailed, Occasion
 from raincheck.workflows.expressions import Template
 from raincheck.workflows.surroundings import Surroundings
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 
 def find_function(place: str) -> Callable[..., Any]:

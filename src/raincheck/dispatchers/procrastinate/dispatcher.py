@@ -1,7 +1,6 @@
 """The dispatcher: a worker of Procrastinate that has attempts begun, and is made anew whenever it gives up."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,8 +20,9 @@ from raincheck.dispatchers.procrastinate.worker import MendedWorker
 from raincheck.errors import RaincheckError
 from raincheck.stores.dispatch import Hands
 from raincheck.stores.postgres.connect import RECONNECT, look_in
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 FETCH_EVERY = 2.0
 """Seconds after which a worker looks for jobs that nobody told it of."""
