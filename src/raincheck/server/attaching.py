@@ -11,6 +11,7 @@ from mcp_types import CallToolRequestParams, RequestParams, SubscriptionsListenR
 
 from raincheck.errors import ConfigurationError
 from raincheck.server.asking import Asking
+from raincheck.server.disconnect_log import install_filter
 from raincheck.server.g1_methods import G1Methods
 from raincheck.server.g1_middleware import G1Middleware
 from raincheck.server.g2_methods import G2Methods
@@ -38,6 +39,7 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
     Raises:
         ConfigurationError: it does so already, or has no tools.
     """
+    install_filter()
     if EXTENSION in server.extensions:
         raise ConfigurationError(f"server {server.name!r} has tasks already: attach them once")
     calls = server.get_request_handler("tools/call")
