@@ -131,7 +131,18 @@ def test_on_stdio_a_signal_stops_it_though_stdin_is_open(number: signal.Signals)
 
 @SIGNALS
 def test_over_http_a_signal_stops_it_and_its_tasks_go_on_with_the_next(number: signal.Signals) -> None:
-    words = [*PROGRAM, "serve", "server.py", "--http", "127.0.0.1:0", "--json", "--store", "mine.db"]
+    words = [
+        *PROGRAM,
+        "serve",
+        "server.py",
+        "--http",
+        "127.0.0.1:0",
+        "--json",
+        "--store",
+        "mine.db",
+        "--log-format",
+        "json",
+    ]
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), stdin=subprocess.DEVNULL
     )
@@ -142,7 +153,11 @@ def test_over_http_a_signal_stops_it_and_its_tasks_go_on_with_the_next(number: s
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
-    assert f"raincheck: 'workshop' is served at {where['at']}\n" in err
+    ours = f"raincheck: 'workshop' is served at {where['at']}"
+    logged = [json.loads(line) for line in err.splitlines() if line != ours]
+    (made,) = (one for one in logged if one["logger"] == "raincheck.audit" and one["audit"]["event"] == "created")
+    assert made["level"] == "INFO"
+    assert slip["task_id"].startswith(made["audit"]["task"].removesuffix("..."))
     assert "Traceback" not in err
     Path("go").touch()
     with serving("--http", "127.0.0.1:0", "--store", "mine.db") as url:

@@ -63,14 +63,17 @@ def test_what_a_server_takes_a_worker_runs_elsewhere_and_hands_back_when_it_is_s
 
 def test_a_file_is_shared_on_one_machine_and_a_second_signal_hurries() -> None:
     write_reports(grace=600)
-    with started("worker", "reports.py") as worker:
+    with started("worker", "reports.py", "--log-format", "json") as worker:
         assert worker.facts["store"] == str(Path("reports.db").absolute())
         submit("hold")
         wait_for("held")
         worker.process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             worker.process.wait(2)
-        assert worker.stop()[0] == 0
+        ending, said = worker.stop()
+        assert ending == 0
+    logged = [json.loads(line) for line in said.splitlines() if not line.startswith("raincheck: worker of 'reports'")]
+    assert "INFO" in {one["level"] for one in logged}
     assert [task["phase"] for task in tasks_in("reports.db")] == ["queued"]
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from raincheck.cli.endings import tell
+from raincheck.cli.log_output import LogFormat, LogFormatOption, install_handler
 from raincheck.cli.workflow_files import refuse_unusable
 from raincheck.errors import ConfigurationError, RaincheckError
 
@@ -54,6 +55,7 @@ def serve(
     as_json: Annotated[
         bool, typer.Option("--json", help="When it listens, print where as one line of JSON (not on stdio).")
     ] = False,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Serve the tools and tasks of a file or a module."""
     try:
@@ -64,13 +66,21 @@ def serve(
         if no_work and concurrency is not None:
             raise ConfigurationError("with --no-work nothing is run here: leave out --concurrency")
         wanted = {"store": store, "works": False if no_work else None, "concurrency": concurrency}
-        _serve(target, http, unix, wanted, as_json=as_json)
+        _serve(target, http, unix, wanted, log_format, as_json=as_json)
     except RaincheckError as error:
         # On stdio, stdout is not for that.
         refuse_unusable(error, as_json=as_json and not (http is None and unix is None))
 
 
-def _serve(target: str, http: str | None, unix: Path | None, wanted: dict[str, Any], *, as_json: bool) -> None:
+def _serve(
+    target: str,
+    http: str | None,
+    unix: Path | None,
+    wanted: dict[str, Any],
+    log_format: LogFormat | None,
+    *,
+    as_json: bool,
+) -> None:
     # The SDK takes most of a second to import. Other commands do without it.
     from raincheck.cli.loading import kept_fresh, load_tasks, stdout_aside
     from raincheck.cli.serving import (
@@ -86,6 +96,7 @@ def _serve(target: str, http: str | None, unix: Path | None, wanted: dict[str, A
     endpoint = None if http is None else parse_endpoint(http)
     with stdout_aside():
         tasks = load_tasks(target)
+    install_handler(log_format, is_quiet=endpoint is None and unix is None)
     tasks.configure(**wanted)
 
     def listens(where: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from raincheck.cli.endings import tell
+from raincheck.cli.log_output import LogFormat, LogFormatOption, install_handler
 from raincheck.cli.plain import json_of
 from raincheck.cli.serve import ConcurrencyOption, TargetArgument
 from raincheck.cli.workflow_files import refuse_unusable
@@ -43,10 +44,12 @@ def worker(
         typer.Option(metavar="TOOL,...", help="Only run tasks of these tools. Each has a queue of its own name."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="When it works, print what for as one line of JSON.")] = False,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Run the tasks of a file or a module, and serve nobody."""
     try:
-        _work(target, store, concurrency, None if queues is None else parse_queues(queues), as_json=as_json)
+        names = None if queues is None else parse_queues(queues)
+        _work(target, store, concurrency, names, log_format, as_json=as_json)
     except RaincheckError as error:
         refuse_unusable(error, as_json=as_json)
 
@@ -64,7 +67,13 @@ def parse_queues(text: str) -> frozenset[str]:
 
 
 def _work(
-    target: str, store: str | None, concurrency: int | None, queues: frozenset[str] | None, *, as_json: bool
+    target: str,
+    store: str | None,
+    concurrency: int | None,
+    queues: frozenset[str] | None,
+    log_format: LogFormat | None,
+    *,
+    as_json: bool,
 ) -> None:
     # The SDK takes most of a second to import. Other commands do without it.
     from raincheck.cli.loading import kept_fresh, load_tasks, stdout_aside
@@ -73,6 +82,7 @@ def _work(
 
     with stdout_aside():
         tasks = load_tasks(target)
+    install_handler(log_format, is_quiet=False)
     # Also if the file says that its servers leave the running to others: that is who this is.
     tasks.configure(store=store, works=True, concurrency=concurrency, queues=queues)
     check_shared(tasks)
