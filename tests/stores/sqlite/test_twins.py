@@ -1,6 +1,8 @@
 """A twin is another handle on data that is there. It makes none, and changes none by being opened."""
 
 import asyncio
+import os
+import resource
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -114,3 +116,17 @@ async def test_a_file_of_any_name_is_found_again(tmp_path: Path) -> None:
     await twin.close()
     await store.close()
     assert names_in(tmp_path) == ["100% done? #1 & ünïcode.db"]
+
+
+async def test_a_twin_without_a_file_descriptor_is_unavailable_and_opens_when_there_is_one(store: SqliteStore) -> None:
+    twin = store.twin()
+    lowest_free = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest_free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        await is_refused(twin, "unable to open database file")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    await twin.open()
+    await twin.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from functools import cache
 from importlib.resources import files
 from typing import Any, cast
 
@@ -23,8 +24,12 @@ FROM (SELECT %(schema)s::text) AS schema (name)
 """
 
 
+@cache
 def shipped_migrations() -> tuple[tuple[int, str], ...]:
-    """All steps with their versions, oldest first, from the files `NNNN_what.sql`."""
+    """All steps with their versions, oldest first, from the files `NNNN_what.sql`.
+
+    They are read once: a store that is opened again may find no file descriptor left.
+    """
     folder = files("raincheck.stores.postgres") / "migrations"
     found = [
         (int(match[1]), file.read_text(encoding="utf-8"))

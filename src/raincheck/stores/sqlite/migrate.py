@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 from raincheck.errors import NotAStore, SchemaMismatch
@@ -21,8 +22,12 @@ class Migration:
     script: str
 
 
+@cache
 def shipped_migrations() -> tuple[Migration, ...]:
-    """All steps, oldest first, from the files `NNNN_what.sql`."""
+    """All steps, oldest first, from the files `NNNN_what.sql`.
+
+    They are read once: a store that is opened again may find no file descriptor left.
+    """
     folder = files("raincheck.stores.sqlite") / "migrations"
     found = [
         Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
