@@ -7,24 +7,21 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from ipaddress import ip_address
 from pathlib import Path
 
-import uvicorn
 from anyio.abc import TaskStatus
 from mcp.server.stdio import stdio_server
 
 from raincheck.engine.shutdown import signals
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.server import Tasks
+from raincheck.server.http_server import HttpServer
 from raincheck.server.sdk import lowlevel_of
 from raincheck.server.unix import serve_until_signal
 
 STDIN = 0
-
-GRACE = 2
-"""Seconds for requests that are under way when an HTTP server stops. A caller without tasks may wait for long."""
 
 PIECE = 65_536
 
@@ -82,13 +79,6 @@ def _stdin_that_ends() -> Callable[[], None]:
     return end
 
 
-class _HttpServer(uvicorn.Server):
-    """Leaves signals to us: its own way ends the process before the tasks have stopped."""
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - as a decorator makes it
-        return nullcontext()
-
-
 async def serve_http(tasks: Tasks, host: str, port: int, listens: Listens) -> None:
     """Serve Streamable HTTP, until a signal comes.
 
@@ -96,9 +86,7 @@ async def serve_http(tasks: Tasks, host: str, port: int, listens: Listens) -> No
         ConfigurationError: it can't listen there.
     """
     app = tasks.server.streamable_http_app(host=host)
-    settings = uvicorn.Config(app, lifespan="off", log_config=None, log_level="warning", ws="none")
-    settings.timeout_graceful_shutdown = GRACE
-    http = _HttpServer(settings)
+    http = HttpServer(app)
 
     def hurry() -> None:
         http.handle_exit(signal.SIGINT, None)

@@ -1,0 +1,198 @@
+"""HTTP server whose connections are bounded and time out, so that the process keeps file descriptors in reserve."""
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import cast
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_TIMEOUT = 75
+"""Seconds for which an idle connection stays open. Longer than clients and load balancers keep one (5 to 60 s by
+default), so that none sends a request on a connection that the server is closing."""
+
+REQUEST_TIMEOUT = 60.0
+"""Seconds for a request to arrive, with its body. For the first request they start when the client connects."""
+
+SHUTDOWN_TIMEOUT = 2
+"""Seconds for requests in progress when the server stops. A call that waits for its result may take hours."""
+
+MAX_CONNECTIONS = 10_000
+"""However many file descriptors there are."""
+
+RESERVED_DESCRIPTORS = 256
+"""File descriptors for everything but connections: the store, processes of tools, requests that tools make."""
+
+MIN_IDLE_TIME = 1.0
+"""Seconds before a connection without a request may be closed to make room: its request may be on the way."""
+
+RETRY_DELAY = 0.1
+"""Seconds until the next try, when there is no room for a connection."""
+
+RECOVERY_TIME = 5.0
+"""Seconds without a shortage until it counts as over."""
+
+
+def max_connections() -> int:
+    """Connections that the limit of open files allows (`ulimit -n`), after the reserve."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return min(MAX_CONNECTIONS, limit - min(RESERVED_DESCRIPTORS, limit // 2))
+
+
+class HttpConnection(H11Protocol):
+    """A connection that is closed when it is idle, or its request is incomplete, for too long.
+
+    While a request is in progress, it has no timeout: a stream may be silent for hours.
+    """
+
+    waiting_since = 0.0
+    """When it was opened, finished a response, or received the first bytes of the request that is still incomplete."""
+
+    _request_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether a request has arrived whole, and its response is not complete."""
+        # None until the first request, whatever uvicorn's annotation says.
+        cycle = cast("object | None", self.cycle)
+        return cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+
+    def is_idle_since(self, time: float) -> bool:
+        """Whether it has waited for a request from this time on, and the client has read everything."""
+        return not self.is_in_progress and not self.transport.get_write_buffer_size() and self.waiting_since <= time
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as uvicorn has it
+        super().connection_made(transport)
+        # It fails if the client has left already.
+        with suppress(OSError):
+            connection = transport.get_extra_info("socket")
+            # asyncio does this by itself only if the listening socket was created with a protocol number.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A request may be in progress for hours. Its connection is closed if the client's host is gone.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._start_request_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.is_in_progress:
+            self._stop_request_timer()
+        elif self._request_timer is None:
+            self._start_request_timer()
+
+    def on_response_complete(self) -> None:
+        self._stop_request_timer()
+        self.waiting_since = self.loop.time()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_request_timer()
+        super().connection_lost(exc)
+
+    def _start_request_timer(self) -> None:
+        self.waiting_since = self.loop.time()
+        self._request_timer = self.loop.call_later(REQUEST_TIMEOUT, self.transport.close)
+
+    def _stop_request_timer(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
+
+
+class HttpServer(uvicorn.Server):
+    """Serves an application on sockets that listen, until `handle_exit` is called.
+
+    It accepts connections itself: asyncio would accept until no file descriptor is left for the store.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=HttpConnection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                timeout_keep_alive=KEEP_ALIVE_TIMEOUT,
+                timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
+            )
+        )
+        self.max_connections = max_connections()
+        self._listening: list[socket.socket] = []
+        self._short_at: float | None = None
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - as a decorator makes it
+        """Leave signals to the caller. uvicorn would end the process before the tasks have stopped."""
+        return nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._listening = sockets or []
+        await super().startup(sockets=[])
+
+    async def main_loop(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            accepting = [group.create_task(self._accept_connections(each)) for each in self._listening]
+            await super().main_loop()
+            for one in accepting:
+                one.cancel()
+
+    async def _accept_connections(self, listening: socket.socket) -> None:
+        listening.listen(self.config.backlog)
+        listening.setblocking(False)
+        while True:
+            with anyio.move_on_after(None if self._short_at is None else RECOVERY_TIME) as quiet:
+                await anyio.wait_readable(listening)
+            self._check_recovery()
+            if quiet.cancelled_caught:
+                continue
+            try:
+                await self._accept_connection(listening)
+            except OSError as error:
+                self._report_shortage(str(error.strerror))
+                self._make_room()
+                await asyncio.sleep(RETRY_DELAY)
+
+    async def _accept_connection(self, listening: socket.socket) -> None:
+        """Accept a connection, unless the client has left already.
+
+        Raises:
+            OSError: there is no room for it. It waits in the backlog of the socket.
+        """
+        if len(self.server_state.connections) >= self.max_connections:
+            raise OSError(errno.EMFILE, f"limit of {self.max_connections} connections reached")
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            connection, _ = listening.accept()
+            connection.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(self._make_connection, connection)
+
+    def _make_connection(self) -> HttpConnection:
+        return HttpConnection(self.config, self.server_state, self.lifespan.state)
+
+    def _make_room(self) -> None:
+        """Close the connections that have waited for a request for longest, a few at once."""
+        latest = asyncio.get_running_loop().time() - MIN_IDLE_TIME
+        connections = cast("set[HttpConnection]", self.server_state.connections)
+        idle = [connection for connection in connections if connection.is_idle_since(latest)]
+        idle.sort(key=lambda connection: connection.waiting_since)
+        for connection in idle[: 1 + self.max_connections // 10]:
+            connection.transport.close()
+
+    def _report_shortage(self, reason: str) -> None:
+        if self._short_at is None:
+            logger.warning("%s: closing idle connections; new ones wait until there is room", reason)
+        self._short_at = asyncio.get_running_loop().time()
+
+    def _check_recovery(self) -> None:
+        if self._short_at is not None and asyncio.get_running_loop().time() >= self._short_at + RECOVERY_TIME:
+            self._short_at = None
+            logger.warning("connections are accepted without waiting again")
