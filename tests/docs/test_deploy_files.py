@@ -18,6 +18,7 @@ from pages import ROOT, text_of
 from raincheck.cli.program import program
 from raincheck.engine.machinery import UNWIND
 from raincheck.engine.settings import Settings
+from raincheck.server.http_server import KEEP_ALIVE_TIMEOUT
 from raincheck.server.requests import Tier
 from raincheck.stores.postgres import parse_url
 
@@ -29,9 +30,6 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 OURS = ("migrate", "server-1", "server-2", "worker")
 SERVERS = ("server-1", "server-2")
-
-UVICORN_KEEPS = 5
-"""Seconds for which uvicorn keeps an idle connection, unless it is told otherwise."""
 
 
 def seconds(text: str) -> float:
@@ -155,7 +153,7 @@ def test_streams_pass_the_proxy_as_they_come_and_idle_connections_are_given_up_f
     assert said["proxy_buffering"] == "off"
     assert said["gzip"] == "off"
     assert seconds(said["proxy_read_timeout"]) >= 3_600
-    assert seconds(said["keepalive_timeout"]) < UVICORN_KEEPS
+    assert seconds(said["keepalive_timeout"]) < KEEP_ALIVE_TIMEOUT
     assert (said["proxy_http_version"], said["proxy_set_header"].split()[0]) == ("1.1", "X-Forwarded-Proto")
     assert 'proxy_set_header Connection "";' in NGINX
     (anywhere,) = re.findall(r'^\s+"(\S+)" \$request_id;$', NGINX, re.MULTILINE)
