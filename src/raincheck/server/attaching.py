@@ -11,7 +11,6 @@ from mcp_types import CallToolRequestParams, RequestParams, SubscriptionsListenR
 
 from raincheck.errors import ConfigurationError
 from raincheck.server.asking import Asking
-from raincheck.server.disconnect_log import install_filter
 from raincheck.server.g1_methods import G1Methods
 from raincheck.server.g1_middleware import G1Middleware
 from raincheck.server.g2_methods import G2Methods
@@ -25,6 +24,7 @@ from raincheck.server.running import Running
 from raincheck.server.sdk import AnyContext, unwrap_calls
 from raincheck.server.served import ServedTools
 from raincheck.server.tool_calls import ToolCalls
+from raincheck.server.transport_log import install_filters
 from raincheck.server.waiting import Waiting
 from raincheck.server.watching import Watching
 from raincheck.server.workplace import Workplace
@@ -39,7 +39,7 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
     Raises:
         ConfigurationError: it does so already, or has no tools.
     """
-    install_filter()
+    install_filters()
     if EXTENSION in server.extensions:
         raise ConfigurationError(f"server {server.name!r} has tasks already: attach them once")
     calls = server.get_request_handler("tools/call")

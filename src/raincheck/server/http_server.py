@@ -195,4 +195,4 @@ class HttpServer(uvicorn.Server):
     def _check_recovery(self) -> None:
         if self._short_at is not None and asyncio.get_running_loop().time() >= self._short_at + RECOVERY_TIME:
             self._short_at = None
-            logger.warning("connections are accepted without waiting again")
+            logger.warning("there is room for new connections again")

@@ -1,6 +1,7 @@
-"""A client that disconnects in the middle of its request is one line at DEBUG, and no error."""
+"""What connections do to a server is one line without a traceback: a client that leaves, one that can not come in."""
 
 import asyncio
+import errno
 import logging
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ class Noticing(logging.Handler):
         self.has_one = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING or record.name == "raincheck.server.disconnect_log":
+        if record.levelno >= logging.WARNING or record.name == "raincheck.server.transport_log":
             self.records.append(record)
             self.has_one.set()
 
@@ -52,3 +53,21 @@ async def test_a_client_that_leaves_a_half_sent_request_is_one_line_at_debug(
     (record,) = noticing.records
     assert (record.levelno, record.exc_info) == (logging.DEBUG, None)
     assert record.getMessage() == "a client disconnected before it had sent its whole request"
+
+
+async def test_connections_that_can_not_be_accepted_are_one_warning_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Shop()
+    (accept_errors,) = [one for one in logging.getLogger("asyncio").filters if isinstance(one, logging.Filter)]
+    vars(accept_errors)["_reported_at"] = None
+    loop = asyncio.get_running_loop()
+    for number in range(3):
+        error = OSError(errno.EMFILE, "Too many open files")
+        loop.default_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
+        loop.default_exception_handler({"message": f"another error {number}", "exception": error})
+    ours = [record for record in caplog.records if record.name == "raincheck.server.transport_log"]
+    assert [(record.levelname, record.exc_info) for record in ours] == [("WARNING", None)]
+    assert "Too many open files" in ours[0].getMessage()
+    others = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+    assert others == ["another error 0", "another error 1", "another error 2"]
