@@ -21,7 +21,7 @@ from raincheck.core.retention import LONGEST_KEEP, Retention
 from raincheck.wire import g1
 from raincheck.wire.failures import chose_its_error, error_of
 from raincheck.wire.questions import request_of
-from raincheck.wire.results import tool_result
+from raincheck.wire.results import INPUT_KEY, tool_result
 from raincheck.wire.words import LARGEST_INTEGER, as_object, milliseconds, moment, outcome_of, positive
 
 VERSION = "2025-11-25"
@@ -193,10 +193,11 @@ def asked_of(kind: InputKind, request: Json) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("g1-question-names-task")
-def test_a_question_names_its_task_and_keeps_its_own_metadata() -> None:
-    request: Json = {"message": "Go on?", "_meta": {"example.com/kept": 1, RELATED: {"taskId": "another's"}}}
-    told = g1.question(question(request=request), "task-1")
-    assert told["params"]["_meta"] == {"example.com/kept": 1, RELATED: {"taskId": "task-1"}}
+def test_a_question_names_its_task_and_itself_and_keeps_its_own_metadata() -> None:
+    metadata: Json = {"example.com/kept": 1, RELATED: {"taskId": "another's"}, INPUT_KEY: "another"}
+    asked = question(request={"message": "Go on?", "_meta": metadata})
+    told = g1.question(asked, "task-1")
+    assert told["params"]["_meta"] == {"example.com/kept": 1, RELATED: {"taskId": "task-1"}, INPUT_KEY: asked.key}
 
 
 properties = st.dictionaries(
