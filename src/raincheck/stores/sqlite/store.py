@@ -93,8 +93,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._feeds.close()
-        # In the background: a caller that is cancelled meanwhile does not leave a thread or a connection behind.
-        await unhurt(set_going(self._close()))
+        await unhurt(set_going(self._close()))  # to its end: half of it would leave a thread or a connection behind
 
     async def _open_lanes(self) -> None:
         migrations = await asyncio.to_thread(shipped_migrations)
