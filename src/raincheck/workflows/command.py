@@ -72,8 +72,10 @@ async def run_command(
             await asyncio.wait([watch.closed], timeout=AFTERMATH)
         finally:
             line.close()
-            await _end(transport.get_pid(), watch)
-            transport.close()
+            try:
+                await _end(transport.get_pid(), watch)
+            finally:
+                transport.close()
     if how == b"error":
         raise OSError(int(number), os.strerror(int(number)))
     code = int(number) if how else -signal.SIGKILL
