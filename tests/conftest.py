@@ -8,12 +8,14 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import HealthCheck, settings
+from tests import fork_server
 
 pytest_plugins = ["postgres_fixtures"]
 
@@ -30,7 +32,22 @@ settings.register_profile("nightly", settings.get_profile("ci"), max_examples=2_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    # The process that only hands tests to others starts no programs.
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        _catch_ignored_signals()
+        if fork_server.available():
+            forking = ExitStack()
+            forking.enter_context(fork_server.installed())
+            config.add_cleanup(forking.close)
+
+
+def pytest_report_header() -> str:
+    how = "forks" if fork_server.available() else "executes"
+    return f"load: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs; {how} the processes it starts"
+
+
+def _catch_ignored_signals() -> None:
     """Let programs under test start with default dispositions.
 
     Child processes inherit which signals are ignored (SIGHUP under nohup, SIGINT in the background of a shell), but not
@@ -43,6 +60,12 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, do_nothing)
+
+
+@pytest.fixture(autouse=True)
+def cold_tests_fork_no_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("cold") is not None:
+        monkeypatch.setattr(fork_server, "cold", True)
 
 
 @pytest.hookimpl(trylast=True)

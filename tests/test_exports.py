@@ -51,10 +51,12 @@ def _imported_by(statement: str) -> set[str]:
 HEAVY = {"anyio", "fastmcp", "hypothesis", "jinja2", "mcp", "procrastinate", "psycopg", "pydantic", "pytest", "sqlite3"}
 
 
+@pytest.mark.cold
 def test_importing_raincheck_imports_nothing_heavy() -> None:
     assert not _imported_by("import raincheck") & HEAVY
 
 
+@pytest.mark.cold
 def test_who_only_calls_the_tasks_of_others_does_without_the_engine_until_it_is_asked_for() -> None:
     assert "raincheck.engine" not in _imported_by("import raincheck.client")
     assert "raincheck.engine" in _imported_by("from raincheck import Engine")
@@ -63,6 +65,7 @@ def test_who_only_calls_the_tasks_of_others_does_without_the_engine_until_it_is_
         _ = raincheck.Tsaks  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - that is it
 
 
+@pytest.mark.cold
 def test_importing_a_part_imports_no_more_than_it_needs() -> None:
     for module in ("raincheck.core.decide", "raincheck.stores.interface", "raincheck.stores.memory"):
         assert not _imported_by(f"import {module}") & HEAVY

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
 
+from tests.fork_server import Preparation
 from typer.testing import CliRunner
 
 from raincheck.cli.program import program
@@ -289,12 +290,11 @@ class Screen:
     def __init__(
         self, *words: str, env: Mapping[str, str] | None = None, ignored: signal.Signals | None = None
     ) -> None:
-        def begin() -> None:
-            # So that what is typed as Ctrl-C reaches the program as a signal, as it does in a shell.
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            if ignored is not None:
-                signal.signal(ignored, signal.SIG_IGN)
-
+        # A program inherits which signals are ignored: SIGHUP under nohup, SIGINT in the background of a shell.
+        default = {signal.SIGINT, signal.SIGHUP, signal.SIGTERM} - {ignored}
+        preparation = Preparation(
+            ignored_signals=() if ignored is None else (ignored,), default_signals=tuple(default), takes_terminal=True
+        )
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self._slave = slave
@@ -305,7 +305,7 @@ class Screen:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=begin,
+            preexec_fn=preparation,
             env=environment(**(env or {})),
         )
         self.raw = ""

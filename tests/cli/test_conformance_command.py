@@ -169,6 +169,7 @@ def read_terminal(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.cold
 def test_without_its_extra_the_program_says_what_to_install() -> None:
     script = f"import sys; sys.modules['typer'] = None; {MAIN}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)

@@ -139,6 +139,7 @@ def test_what_can_not_be_migrated_is_told_without_its_password(store: str, why: 
     assert why in refused(store)
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("words", [["migrate"], ["doctor"], ["tasks", "ls"]], ids=" ".join)
 def test_without_the_extra_it_says_what_to_install(words: list[str]) -> None:
     without = "import sys; sys.modules['procrastinate'] = None"

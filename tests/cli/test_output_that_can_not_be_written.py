@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from calls_kit import environment
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk here that is always full")
 
@@ -27,7 +28,7 @@ async def greet(name: str) -> str:
 
 
 def run(folder: Path, *words: str, to: IO[str] | int = subprocess.PIPE) -> "subprocess.CompletedProcess[str]":
-    env = {"XDG_STATE_HOME": str(folder), "PATH": str(Path(PROGRAM).parent)}
+    env = environment(XDG_STATE_HOME=str(folder))
     return subprocess.run(
         [PROGRAM, *words], stdout=to, stderr=subprocess.PIPE, cwd=folder, env=env, text=True, check=False, timeout=60
     )
@@ -57,8 +58,8 @@ def test_a_result_that_can_not_be_written_is_told_so_and_stays_in_the_book(folde
 
 
 def test_a_result_is_not_lost_to_a_stdout_that_is_closed(folder: Path) -> None:
-    env = {"XDG_STATE_HOME": str(folder), "PATH": f"{Path(PROGRAM).parent}:/bin:/usr/bin"}
-    line = f"raincheck call '{PROGRAM} serve server.py' greet name=Ada >&-"
+    env = environment(XDG_STATE_HOME=str(folder))
+    line = f"{PROGRAM} call '{PROGRAM} serve server.py' greet name=Ada >&-"
     called = subprocess.run(
         ["/bin/sh", "-c", line], stderr=subprocess.PIPE, cwd=folder, env=env, text=True, check=False, timeout=60
     )

@@ -4,8 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from raincheck.cli.conformance import ANSWERED_WITHIN
 from raincheck.testing.g1.caller import Pace
+
+pytestmark = pytest.mark.cold
 
 PARTS = ("testing", "server", "client", "dispatchers")
 HEAVY = {"mcp", "httpx2", "jsonschema", "psycopg", "uvicorn", *(f"raincheck.{part}" for part in PARTS)}

@@ -70,6 +70,7 @@ def test_a_fastmcp_that_has_moved_what_is_needed_is_noticed_at_once(monkeypatch:
         Tasks(named(), "memory:")
 
 
+@pytest.mark.cold
 def test_where_fastmcp_is_missing_it_is_told_how_to_get_it() -> None:
     program = "import sys; sys.modules['fastmcp'] = None; import raincheck.fastmcp"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)

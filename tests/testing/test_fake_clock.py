@@ -125,6 +125,7 @@ def test_whoever_has_raincheck_installed_has_the_fixture(pytester: pytest.Pytest
     pytester.runpytest_subprocess("-q").assert_outcomes(passed=2)
 
 
+@pytest.mark.cold
 def test_the_plugin_does_not_load_what_a_test_run_may_do_without() -> None:
     # It is loaded into every test run of whoever has raincheck installed, with the extra for tests or without.
     script = """

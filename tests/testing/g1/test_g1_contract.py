@@ -90,6 +90,7 @@ def test_a_server_that_has_to_be_started_runs_while_its_tests_do(pytester: pytes
     found.stdout.fnmatch_lines(["the server starts*", "*the server stops*"])
 
 
+@pytest.mark.cold
 def test_the_package_imports_neither_pytest_nor_a_client_until_it_needs_them(pytester: pytest.Pytester) -> None:
     script = "import sys, raincheck.testing.g1 as g1; g1.Level; print({'pytest', 'httpx2', 'mcp'} & set(sys.modules))"
     assert pytester.run(sys.executable, "-c", script).outlines == ["set()"]
