@@ -212,7 +212,7 @@ async def test_somebody_who_is_cancelled_by_others_has_not_answered_and_that_is_
         raise asyncio.CancelledError
 
     with pytest.raises(MCPError, match="has not answered"):
-        await asyncio.wait_for(asked.ask("Sure?", leave), 5)
+        await asyncio.wait_for(asked.ask("Sure?", leave), 20)
     # The same words are another question then.
     thinker.knows.set()
     assert await (await begin(asked, thinker)) == 1

@@ -27,7 +27,7 @@ async def finish(
 ) -> None:
     """Let the user decide: the server gets the answer, and ends the task."""
     user.decides.set()
-    answer = await asyncio.wait_for(asking, 5)
+    answer = await asyncio.wait_for(asking, 20)
     assert isinstance(answer, JSONRPCResponse)
     assert answer.result == YES
     fake.says("tasks/result", DONE)
@@ -82,7 +82,7 @@ async def test_a_server_is_told_of_a_callback_that_is_cancelled_by_others() -> N
     async with fake.client(clock=SkippingClock(), elicitation_callback=leave) as client:
         waiting = asyncio.create_task((await client.call("work")).result())
         await fake.until(lambda: fake.times("tasks/get") > 0)
-        answer = await asyncio.wait_for(fake.ask("Sure?"), 5)
+        answer = await asyncio.wait_for(fake.ask("Sure?"), 20)
         assert isinstance(answer, JSONRPCError)
         assert "has not answered" in answer.error.message
         fake.ends()

@@ -100,6 +100,6 @@ def wait_until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
 def stop(server: subprocess.Popen[bytes]) -> None:
     server.terminate()
     try:
-        server.wait(timeout=10)
+        server.wait(timeout=60)
     except subprocess.TimeoutExpired:
         server.kill()

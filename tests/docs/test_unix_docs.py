@@ -91,7 +91,7 @@ async def test_the_program_serves_until_it_is_told_to_stop() -> None:
             result = await client.call_tool("greet", {"name": "Ada"})
             assert result.structured_content == {"result": "Hello, Ada!"}
         program.terminate()
-        assert await asyncio.wait_for(program.wait(), 20) == 0
+        assert await asyncio.wait_for(program.wait(), 60) == 0
         assert not [name for name in os.listdir() if name.startswith("reports.sock")]  # noqa: PTH208 - of two files
     finally:
         if program.returncode is None:

@@ -112,10 +112,10 @@ async def test_cancelling_a_parent_cancels_its_children_and_theirs(bench: Bench)
     async with bench.working() as engine:
         task = await engine.submit("family", {"depth": 2})
         for _ in range(3):
-            await asyncio.wait_for(running.acquire(), 5)
+            await asyncio.wait_for(running.acquire(), 20)
         await engine.cancel(task.id, reason="enough")
         for _ in range(3):
-            await asyncio.wait_for(stopping.acquire(), 5)
+            await asyncio.wait_for(stopping.acquire(), 20)
         for task_id in stopped:
             view = await engine.view(task_id)
             assert view.task.phase is Phase.CANCELLED

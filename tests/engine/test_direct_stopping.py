@@ -27,13 +27,13 @@ async def test_what_is_asked_for_while_the_last_look_for_work_goes_on_is_left_to
     may_look = watched.hold_up("next_due")
     looking = asyncio.ensure_future(watched.asked("next_due"))
     async with bench.working() as engine:
-        await asyncio.wait_for(looking, 5)
+        await asyncio.wait_for(looking, 20)
         stopping = asyncio.create_task(engine.stop())
         await asyncio.sleep(0.05)
         assert not stopping.done(), "it waits for its worker"
         task = await engine.submit("quick")
         may_look.set()
-        await asyncio.wait_for(stopping, 5)
+        await asyncio.wait_for(stopping, 20)
     assert (task.phase, task.attempt, runs) == (Phase.QUEUED, None, [])
     watched.let_all_through()
     async with bench.working() as engine:

@@ -50,7 +50,7 @@ async def test_what_an_engine_hands_back_goes_on_in_another_at_once_and_counts_a
         task = await engine.submit("hang")
         await began.acquire()
     async with bench.working(Settings(lease=600)) as engine:
-        assert (await asyncio.wait_for(engine.wait(task.id), 5)).outcome == b"2"
+        assert (await asyncio.wait_for(engine.wait(task.id), 20)).outcome == b"2"
     assert await bench.events(task.id) == ["create", "claim", "release", "claim", "complete"]
 
 
@@ -132,7 +132,7 @@ async def test_hurrying_cuts_the_grace_short(bench: Bench) -> None:
     await asyncio.sleep(0.05)
     assert not stopping.done()
     engine.hurry()
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, 20)
     assert (await engine.view(task.id)).task.phase is Phase.QUEUED
 
 
@@ -165,7 +165,7 @@ async def test_an_engine_that_is_started_again_while_others_still_wait_for_its_s
         engine.start()
 
     await asyncio.gather(stop_and_start(), engine.stop())
-    assert await asyncio.wait_for(bench.result_of("quick"), 5) == "done"
+    assert await asyncio.wait_for(bench.result_of("quick"), 20) == "done"
     await engine.stop()
     assert not left_behind()
 
@@ -189,7 +189,7 @@ async def test_a_stop_whose_caller_is_cancelled_goes_on(bench: Bench) -> None:
     await asyncio.wait([impatient])
     assert impatient.cancelled()
     may_end.set()
-    await asyncio.wait_for(engine.stop(), 5)
+    await asyncio.wait_for(engine.stop(), 20)
     assert (await engine.view(task.id)).outcome == b'"done"'
     assert not left_behind()
 

@@ -216,7 +216,7 @@ async def test_a_parent_that_fails_takes_its_children_with_it(bench: Bench) -> N
 
     async with bench.working() as engine:
         task, _ = await bench.failure_of("parent")
-        await asyncio.wait_for(stopped.wait(), 5)
+        await asyncio.wait_for(stopped.wait(), 20)
         (child_id,) = await children_of(bench, task.id)
         ended = (await engine.view(child_id)).task
         assert (ended.phase, ended.status_message) == (Phase.CANCELLED, "its parent failed")

@@ -23,7 +23,7 @@ from raincheck.stores.interface import Store
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 
@@ -82,7 +82,7 @@ async def test_a_body_whose_lease_was_taken_away_is_stopped_and_the_next_attempt
         (taken,) = await sweep(bench.store, now=clock.now() + timedelta(seconds=QUICK.lease))
         assert (taken.id, taken.phase) == (task.id, Phase.QUEUED)
         clock.advance(QUICK.lease)
-        await asyncio.wait_for(stopped.wait(), 5)
+        await asyncio.wait_for(stopped.wait(), 20)
         assert (await engine.wait(task.id)).outcome == b"2"
     assert await bench.events(task.id) == ["create", "claim", "interrupt", "claim", "complete"]
 
@@ -111,7 +111,7 @@ async def test_what_a_dead_worker_held_is_taken_back_when_its_lease_has_run_out(
         clock.advance(QUICK.lease - 0.2)
         await asyncio.sleep(0.05)
         assert (await engine.view(task.id)).task.fence == 1, "its lease has not run out"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not (await engine.view(task.id)).task.is_terminal:
                 clock.advance(0.1)
                 await asyncio.sleep(0.005)
@@ -180,7 +180,7 @@ async def test_what_has_expired_is_forgotten_by_default_and_whoever_waits_is_tol
         clock.advance(1)
         with pytest.raises(TaskNotFound):
             await engine.wait(task.id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while await is_stored(bench, task):
                 clock.advance(10)
                 await asyncio.sleep(0.01)
@@ -209,7 +209,7 @@ async def test_whoever_waits_for_a_task_that_is_forgotten_is_woken_and_told(benc
         await engine.cancel(task.id)
         assert await bench.store.prune(now=clock.now(), limit=10) == (task.id,)
         with pytest.raises(TaskNotFound):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 20)
 
 
 async def test_an_attempt_that_should_long_be_over_does_not_keep_its_lease_for_ever(bench: Bench) -> None:
@@ -228,7 +228,7 @@ async def test_an_attempt_that_should_long_be_over_does_not_keep_its_lease_for_e
         task = await engine.submit("deaf")
         await bench.reach(task.id, Phase.RUNNING)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 while (ended := (await engine.view(task.id)).task).phase is Phase.RUNNING:
                     clock.advance(1)
                     await asyncio.sleep(0.01)
@@ -361,7 +361,7 @@ async def test_a_task_that_is_claimed_just_as_the_engine_stops_is_handed_back_to
         stopping = asyncio.create_task(engine.stop())
         await asyncio.sleep(0.05)
         may_read.set()
-        await asyncio.wait_for(stopping, 2)
+        await asyncio.wait_for(stopping, 20)
     assert (await engine.view(task.id)).task.attempt is None, "nobody waits for its lease"
     async with bench.working() as engine:
         assert (await engine.wait(task.id)).outcome == b"2", "it had not begun, so it is not begun twice"

@@ -37,7 +37,7 @@ async def test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_not
         await began.wait()
         await engine.cancel(task.id)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 await ignoring.wait()
                 assert await bench.result_of("good") == "still here"
                 while "goes on after its end, and keeps its place until it ends (tool deaf)" not in caplog.text:  # noqa: ASYNC110 - a log has no event
@@ -134,7 +134,7 @@ async def test_a_branch_that_a_coroutine_left_behind_is_stopped_at_its_next_call
         task = await engine.submit("leaky")
         before = await engine.wait(task.id)
         may_go_on.set()
-        await asyncio.wait(left, timeout=10)
+        await asyncio.wait(left, timeout=20)
         assert left[0].cancelled()
         assert said == ["stopped"]
         assert await engine.view(task.id) == before
@@ -151,7 +151,7 @@ async def test_a_branch_that_waits_when_the_body_ends_is_stopped_then(bench: Ben
 
     async with bench.working(Settings(patience=600)):
         assert await bench.result_of("leaky") == "done"
-        _, waiting = await asyncio.wait(left, timeout=5)
+        _, waiting = await asyncio.wait(left, timeout=20)
         assert not waiting
 
 

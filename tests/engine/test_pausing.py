@@ -153,7 +153,7 @@ async def test_a_paused_body_has_unwound_before_another_attempt_may_begin(bench:
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.pause(task.id)
         try:
-            await asyncio.wait_for(unwinding.wait(), 5)
+            await asyncio.wait_for(unwinding.wait(), 20)
             assert (await engine.view(task.id)).task.phase is Phase.RUNNING
         finally:
             may_end.set()

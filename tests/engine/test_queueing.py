@@ -33,7 +33,7 @@ class Gauge:
             self.most[place] = max(self.most[place], self.now[place])
         if self.now["all"] >= self._room:
             self._full.set()
-        await asyncio.wait_for(self._full.wait(), 10)
+        await asyncio.wait_for(self._full.wait(), 20)
         await asyncio.sleep(0.005)
         for place in (name, "all"):
             self.now[place] -= 1
@@ -192,7 +192,7 @@ async def test_work_that_nobody_told_of_is_found_by_looking(bench: Bench) -> Non
         await bench.reach(task.id, Phase.PARKED)
         await asyncio.sleep(0.05)
         clock.advance(100)
-        assert (await asyncio.wait_for(engine.wait(task.id), 5)).outcome == b"2"
+        assert (await asyncio.wait_for(engine.wait(task.id), 20)).outcome == b"2"
 
 
 async def test_a_task_that_was_queued_for_long_runs_with_its_arguments(bench: Bench) -> None:
@@ -220,7 +220,7 @@ async def test_a_queued_task_is_taken_although_the_clock_was_set_back(bench: Ben
         task = await engine.submit("quick")
     clock.advance(-3_600)
     async with bench.working(clock=clock) as engine:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             while not (await engine.view(task.id)).task.is_terminal:
                 clock.advance(1)
                 await asyncio.sleep(0.01)
@@ -238,7 +238,7 @@ async def test_a_store_that_is_out_of_reach_for_a_while_does_not_end_the_claimin
     async with bench.working(clock=clock) as engine:
         watched.fail("next_due", "claim", "overdue", times=3)
         task = await bench.queue("quick")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not (await engine.view(task.id)).task.is_terminal:
                 clock.advance(AFTER_AN_ERROR)
                 await asyncio.sleep(0.01)

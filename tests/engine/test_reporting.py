@@ -206,7 +206,7 @@ async def test_a_report_that_can_not_be_written_at_once_does_not_stop_the_work(
     clock = a_clock()
     async with bench.working(Settings(report_every=0.02), clock=clock) as engine:
         task = await engine.submit("count")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not written.is_set() or not (await engine.view(task.id)).task.is_terminal:
                 clock.advance(0.5)
                 await asyncio.sleep(0.005)
@@ -229,6 +229,6 @@ async def test_a_thread_that_reports_all_the_time_does_not_keep_others_from_runn
     async with bench.working(QUICK):
         chatting = await bench.engine.submit("chatter")
         await bench.reach(chatting.id, Phase.RUNNING)
-        assert await asyncio.wait_for(bench.result_of("quick"), 5) == "done"
+        assert await asyncio.wait_for(bench.result_of("quick"), 20) == "done"
         enough.set()
         await bench.engine.wait(chatting.id)

@@ -163,7 +163,7 @@ async def expires(bench: Bench, task: Task, clock: FakeClock) -> None:
     await asyncio.sleep(0.05)
     assert not waiting.done()
     clock.advance(3)  # the sweeper looks every one and a half
-    view = await asyncio.wait_for(waiting, 5)
+    view = await asyncio.wait_for(waiting, 20)
     assert (view.task.phase, view.task.status_message) == (
         Phase.FAILED,
         "the task did not end before its deadline",
@@ -187,7 +187,7 @@ async def test_a_running_task_ends_at_its_deadline_and_its_body_is_stopped(bench
         await bench.reach(task.id, Phase.RUNNING)
         await asyncio.sleep(0.02)
         await expires(bench, task, clock)
-        await asyncio.wait_for(stopped.wait(), 5)
+        await asyncio.wait_for(stopped.wait(), 20)
 
 
 async def test_a_parked_task_ends_at_its_deadline(bench: Bench) -> None:

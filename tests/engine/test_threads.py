@@ -20,7 +20,7 @@ async def test_a_thread_that_can_not_be_started_gives_its_place_back(monkeypatch
         for _ in range(MOST_STEPS + 1):
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 await threads.call(lambda: None)
-    assert await asyncio.wait_for(threads.call(lambda: "started"), 5) == "started"
+    assert await asyncio.wait_for(threads.call(lambda: "started"), 20) == "started"
 
 
 async def test_a_thread_that_nobody_waits_for_any_more_is_known_until_it_ends() -> None:

@@ -111,7 +111,7 @@ async def test_without_any_hints_everything_still_happens_only_later(bench: Benc
         await engine.answer(asking.id, {"elicit-0": {"action": "accept", "content": {}}})
         assert await engine.result(asking.id) == "accept"
         await engine.cancel(waiting.id)
-        await asyncio.wait_for(stopped.wait(), 5)
+        await asyncio.wait_for(stopped.wait(), 20)
 
 
 async def test_when_the_clock_jumps_ahead_what_others_hold_is_not_taken_for_dead(bench: Bench) -> None:

@@ -260,7 +260,7 @@ async def test_an_enabled_tool_that_is_a_plain_function_does_not_hold_up_the_eve
 
     @shop.mcp.tool()
     def wait() -> bool:
-        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(gate.wait(), 10), loop).result()
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(gate.wait(), 20), loop).result()
 
     async with shop.open() as caller:
         task_id = await caller.start("wait")

@@ -296,7 +296,7 @@ async def test_a_task_whose_call_is_answered_otherwise_is_cancelled(kind: str, a
     async with calling(shop) as caller:
         await call_for_nothing(caller)
         (task,) = await all_tasks(shop)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await status_in_the_end(shop, task.id) == "cancelled"
 
 
@@ -330,7 +330,7 @@ async def test_a_task_whose_caller_takes_its_call_back_before_the_answer_is_out_
         await lingers.wait()
         (task,) = await all_tasks(shop)
         await caller.give_up(begun)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await status_in_the_end(shop, task.id) == "cancelled"
 
 

@@ -103,7 +103,7 @@ async def test_a_session_is_the_owners_who_began_it_though_another_makes_the_fir
     async with sharing(shop) as (first, second):
         task_id = await second.start("say")
         await second.result(task_id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await first.until(await first.start("say"), "completed")
         assert streams_of(first, task_id) == set()
 

@@ -63,7 +63,7 @@ async def test_calls_that_were_answered_differently_are_two_calls_though_their_a
         calls: list[asyncio.Task[Message]] = []
         for place in ("staging", "production"):
             calls.append(asyncio.create_task(deploying.call(caller, place)))
-            assert await asyncio.wait_for(deploying.begun.get(), 5) == place
+            assert await asyncio.wait_for(deploying.begun.get(), 20) == place
         deploying.go.set()
         texts = [text_of(await call) for call in calls]
         assert texts == ["deployed 7 to staging", "deployed 7 to production"]

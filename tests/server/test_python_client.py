@@ -259,4 +259,4 @@ async def test_a_plain_client_that_leaves_stops_the_work(mode: str) -> None:
         calling = asyncio.create_task(client.call_tool("work", {}))
         await began.wait()
         calling.cancel()
-        await asyncio.wait_for(stopped.wait(), 10)
+        await asyncio.wait_for(stopped.wait(), 20)

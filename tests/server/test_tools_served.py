@@ -361,7 +361,7 @@ async def test_a_plain_function_does_not_hold_up_the_event_loop() -> None:
 
     @shop.tasks.tool
     def wait() -> bool:
-        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(meet.wait(), 10), loop).result()
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(meet.wait(), 20), loop).result()
 
     async with shop.open() as caller:
         task_id = await caller.start("wait")

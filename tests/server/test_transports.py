@@ -181,7 +181,7 @@ async def test_a_server_whose_caller_leaves_in_the_middle_of_a_call_ends_in_good
         call = asyncio.create_task(plain.call("slow_compute", {"seconds": 600, "label": "never"}))
         assert "tools" in await plain.request("tools/list")
         _close(wire)
-        assert await asyncio.wait_for(wire.process.wait(), 10) == 0
+        assert await asyncio.wait_for(wire.process.wait(), 60) == 0
         with pytest.raises(Refused, match="Connection closed"):
             await call
 

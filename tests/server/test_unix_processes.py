@@ -89,7 +89,7 @@ async def test_a_server_that_is_told_to_stop_hands_its_tasks_back_and_leaves_not
         task_id = await Caller(wire).start("wait")
         assert await line_of(server) == f"{task_id} waits"
         server.send_signal(number)
-        assert await asyncio.wait_for(server.wait(), 10) == 0
+        assert await asyncio.wait_for(server.wait(), 60) == 0
         assert await line_of(server) == f"{task_id} stopped"
         assert await idle.rest() == b""
     assert names_in(path.parent) == {"tasks.db"}
@@ -121,7 +121,7 @@ async def test_a_server_that_is_told_to_stop_while_it_starts_leaves_nothing(path
             while path.name not in names_in(path.parent):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0)
         server.terminate()
-        assert await asyncio.wait_for(server.wait(), 10) == 0
+        assert await asyncio.wait_for(server.wait(), 60) == 0
     assert names_in(path.parent) <= {"tasks.db"}
 
 

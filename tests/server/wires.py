@@ -168,7 +168,7 @@ async def over_stdio(script: Path, *arguments: str, **environment: str) -> Async
         if process.stdin is not None:
             process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), 20)
+            await asyncio.wait_for(process.wait(), 60)
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -20,7 +20,7 @@ def _ids(*names: str) -> list[TaskId]:
 
 
 async def _next(feed: Feed) -> Hint:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         return await anext(feed)
 
 
@@ -32,7 +32,7 @@ async def _is_waiting(feed: Feed) -> bool:
 
 
 async def _rest(feed: Feed) -> list[Hint]:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         return [hint async for hint in feed]
 
 
@@ -260,7 +260,7 @@ async def test_whoever_has_each_hint_told_is_told_before_the_writer_goes_on() ->
         feeds.publish_anything()
         assert told[2:] == [ANYTHING]
         feeds.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await hearing
 
 
@@ -284,5 +284,5 @@ async def test_a_feed_of_a_closed_store_has_nothing_more_to_tell() -> None:
     feeds = Feeds()
     with feeds.listen() as feed:
         feeds.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await feed.each(lambda _: pytest.fail("there was nothing"))
