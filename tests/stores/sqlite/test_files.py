@@ -172,10 +172,12 @@ def open_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
+        Path(folder).chmod(0o700)
 
 
 async def test_a_folder_that_may_not_be_entered_is_refused(open_folder: Path) -> None:
-    await asyncio.to_thread(open_folder.chmod, 0o700)
+    # Neither by others nor by its owner, who runs the tests and may be an ordinary user.
+    await asyncio.to_thread(open_folder.chmod, 0o000)
     said = await asyncio.to_thread(open_without_rights, open_folder / "tasks.db")
     assert said.startswith("StoreReadOnly")
     assert "or name another store" in said
@@ -209,7 +211,9 @@ async def test_a_file_that_may_not_be_read_is_refused(open_folder: Path) -> None
 
 async def test_a_folder_that_may_not_be_written_is_refused(open_folder: Path) -> None:
     path = open_folder / "tasks.db"
+    await asyncio.to_thread(open_folder.chmod, 0o555)
     said = await asyncio.to_thread(open_without_rights, path)
+    await asyncio.to_thread(open_folder.chmod, 0o755)
     assert said.startswith("StoreReadOnly")
     assert f"check the rights to {open_folder}" in said
     assert not path.exists()
