@@ -37,14 +37,14 @@ async def test_a_lease_is_extended_while_a_body_blocks_the_loop_and_somebody_is_
 
     @bench.toolbox.tool(retry=NEVER_TWICE)
     async def block(task: TaskContext) -> int:
-        time.sleep(1.0)  # noqa: ASYNC251 - that is the point
+        time.sleep(2.0)  # noqa: ASYNC251 - that is the point
         return task.attempt
 
-    async with bench.working(Settings(lease=0.6)) as engine:
+    async with bench.working(Settings(lease=1.5)) as engine:
         task = await engine.submit("block")
         # Another process, which would take over what has no live lease.
         twin = bench.store.twin()
-        other = asyncio.to_thread(asyncio.run, sweep_for(twin, seconds=1.2))
+        other = asyncio.to_thread(asyncio.run, sweep_for(twin, seconds=2.2))
         swept, view = await asyncio.gather(other, engine.wait(task.id))
     assert swept == 0
     assert (view.task.phase, view.outcome) == (Phase.COMPLETED, b"1")
