@@ -254,12 +254,13 @@ async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look
             raise ConnectionError
         return task.attempt
 
-    async with open_store(database_url) as store, Engine(store, toolbox) as engine:
-        async with asyncio.timeout(20):
+    async with open_store(database_url) as store:
+        asked = Engine(store, toolbox, works=False)
+        # While nobody works, so that it is not begun before it is paused.
+        paused = await asked.submit("stumbles")
+        await asked.pause(paused.id)
+        async with Engine(store, toolbox) as engine, asyncio.timeout(60):
             task = await engine.submit("stumbles")
             assert await engine.result(task.id) == 2
-            asked = Engine(store, toolbox, works=False)
-            paused = await asked.submit("stumbles")
-            await asked.pause(paused.id)
             await asked.resume(paused.id)
             assert (await engine.wait(paused.id)).task.is_terminal
