@@ -11,6 +11,7 @@ that are marked `cold` always do, since they are about what a process imports; s
 false, and where RAINCHECK_TESTS_FORK=0 turns all of it off.
 """
 
+import atexit
 import ctypes
 import fcntl
 import gc
@@ -63,6 +64,11 @@ LARGEST = 100_000
 
 OWN_DESCRIPTOR = 900
 """The number, or one above it, of the connection to the template in a forked process."""
+
+USED_AT_EXIT = frozenset(
+    ("__main__", "builtins", "codecs", "encodings", "importlib", "io", "linecache", "logging", "os", "sys", "threading")
+) | {"traceback", "warnings", "weakref"}
+"""Modules that may be needed while Python ends."""
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -230,6 +236,16 @@ def _startup_variables(variables: Any) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith(prefixes) and name != "PYTHONPATH"}
 
 
+def _keep_out_of_clean_up() -> None:
+    """Let what was imported until now cost nothing when a forked process ends. It would be most of all that it does."""
+    gc.collect()
+    gc.freeze()
+    kept = {name: one for name, one in sys.modules.items() if name.partition(".")[0] not in USED_AT_EXIT}
+    # Never released. Python clears the modules that it finds in sys.modules when it ends.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    atexit.register(lambda: [sys.modules.pop(name, None) for name in kept])
+
+
 def _serve(connection: socket.socket) -> Launch:
     """Fork a process for each request, and return in the new ones with what to run."""
     while True:
@@ -345,7 +361,5 @@ def _run(launch: Launch) -> None:
 if __name__ == "__main__":
     for name in PRELOADED:
         __import__(name)
-    # What is there now stays until the end: to look through it would take longer than all else.
-    gc.collect()
-    gc.freeze()
+    _keep_out_of_clean_up()
     _run(_serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -148,6 +148,7 @@ async def test_what_tasks_cost_a_server_is_measured_against_one_with_few(tmp_pat
     assert figures[-1].value > 0
 
 
+@pytest.mark.cold
 async def test_a_start_lasts_until_the_first_answer(tmp_path: Path) -> None:
     async with up(tmp_path, SDK, "SQLite FULL") as servers:
         known = [one.server for one in servers]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from calls_kit import COMMAND, OLDER, OLDER_COMMAND, PROGRAM, at_terminal, held, run
+from calls_kit import COMMAND, OLDER, OLDER_COMMAND, at_terminal, held, run
 from workflow_kit import write_flows
 
 FLOWS = """
@@ -16,11 +16,13 @@ workflows:
       sent: {kind: success}
 """
 
-SERVER = f"""
-import os
+SERVER = """
+import sys
 
-words = {PROGRAM!r}
-os.execv(words[0], [*words, "serve", "flows.yaml", "--store", "tasks.db"])
+from raincheck.cli import main
+
+sys.argv[1:] = ["serve", "flows.yaml", "--store", "tasks.db"]
+main()
 """
 
 COMMANDS = pytest.mark.parametrize("command", [COMMAND, OLDER_COMMAND], ids=["2026-07-28", "2025-11-25"])

@@ -1,9 +1,12 @@
-"""Is the machine any good? Bugs are planted, and the profile that CI runs must find each in at least 9 of 10 runs.
+"""Is the machine any good? Bugs are planted, and the profile that CI runs must find each in all but one of some runs.
+
+At night it must find each in 9 of 10 runs; three runs, of which two must find it, take a third of that time.
 
 A bug is planted where the SQL goes to the database: the connection that the store is given drops a guard from a
 statement. The store's own code and files stay as they are.
 """
 
+import os
 import sqlite3
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +19,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import StoreMachine
+
+RUNS = 10 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 3
 
 PLANTED = {
     "a stale attempt may write": ("AND version = :expected_version", ""),
@@ -67,13 +72,13 @@ def is_found(machine: type[StoreMachine], run: int) -> bool:
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_the_machine_finds_a_planted_bug_in_nine_of_ten_runs(bug: str) -> None:
+def test_the_machine_finds_a_planted_bug_in_all_runs_but_one(bug: str) -> None:
     guard, instead = PLANTED[bug]
     factory = type("Planted", (BuggyConnection,), {"guard": guard, "instead": instead})
     machine = machine_with(partial(buggy_connect, factory))
-    found = sum(is_found(machine, run) for run in range(10))
+    found = sum(is_found(machine, run) for run in range(RUNS))
     assert factory.times_planted > 0
-    assert found >= 9
+    assert found >= RUNS - 1
 
 
 def test_the_machine_finds_nothing_where_nothing_is_planted() -> None:

@@ -21,7 +21,7 @@ HALF_HEAD = b"POST / HTTP/1.1\r\nHost: te"
 HALF_BODY = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n12345"
 LARGE = b"GET /large HTTP/1.1\r\nHost: test\r\n\r\n"
 STREAM = b"GET /stream HTTP/1.1\r\nHost: test\r\n\r\n"
-SHORTAGE, RECOVERY = "closing idle connections", "without waiting again"
+SHORTAGE, RECOVERY = "closing idle connections", "there is room for new connections again"
 
 
 class App:
