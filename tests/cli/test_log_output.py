@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +159,55 @@ def test_what_is_below_a_warning_is_never_counted(text: Log) -> None:
     assert len(text.lines) == 2
 
 
-def test_an_exception_is_the_same_if_it_is_raised_by_the_same_line(as_json: Log) -> None:
-    for body in (crash, lambda: crash("another message"), crash_elsewhere, crash_elsewhere):
-        from_sdk(as_json, body)
-    assert len(as_json.lines) == 2
+def test_an_exception_is_the_same_if_its_message_and_its_stack_are(as_json: Log) -> None:
+    for message in ("boom", "another message", "boom"):
+        from_sdk(as_json, partial(crash, message))
+    from_sdk(as_json, crash_elsewhere)
+    assert len(as_json.lines) == 3
     as_json.end_window()
-    assert [one["repeated"] for one in as_json.objects] == [1, 1]
+    assert [one["repeated"] for one in as_json.objects] == [1]
+
+
+def test_records_that_differ_in_their_fields_are_all_written(as_json: Log) -> None:
+    for user in ("ada", "bob"):
+        as_json.logger.warning("login failed", extra={"user": user})
+    assert [one["user"] for one in as_json.objects] == ["ada", "bob"]
+
+
+@pytest.mark.parametrize("exc_info", [False, None])
+def test_a_record_without_an_exception_may_say_so(text: Log, exc_info: bool | None) -> None:
+    """FastMCP, asyncio and procrastinate log with `exc_info=False`."""
+    text.logger.error("tool failed", exc_info=exc_info)
+    logging.getLogger("uvicorn.error").handle(logging.LogRecord("x", 40, "", 1, "m", None, exc_info))  # type: ignore[arg-type]
+    (line,) = text.lines
+    assert line.endswith("tool failed")
+
+
+def test_a_window_that_can_not_end_counts_nothing(text: Log) -> None:
+    """A thread for the timer can't always be started."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    text.handler = LogHandler(text.stream, fail)
+    text.handler.setFormatter(TextFormatter())
+    text.logger.handlers = [text.handler]
+    for _ in range(2):
+        text.logger.error("failed")
+    assert len(text.lines) == 2
+
+
+def test_control_characters_are_escaped(text: Log) -> None:
+    text.logger.warning("host evil\x1b]0;pwned\x07\r2026-01-01T00:00:00Z ERROR forged\x85")
+    (line,) = text.lines
+    assert r"evil\x1b]0;pwned\x07\r2026-01-01T00:00:00Z ERROR forged\x85" in line
+
+
+def test_in_json_a_field_is_kept_whatever_its_value_or_its_name(as_json: Log) -> None:
+    as_json.logger.info("m", extra={"odd": {(1, 2): 3}, "ratio": float("nan"), "time": "noon"}, stack_info=True)
+    (one,) = as_json.objects
+    assert (one["odd"], one["ratio"], one["extra_time"]) == ("{(1, 2): 3}", "nan", "noon")
+    assert "test_in_json_a_field" in one["stack"]
 
 
 def test_only_so_many_errors_are_remembered(text: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +247,25 @@ def test_the_handler_of_the_sdk_is_replaced(log_format: LogFormat | None) -> Non
         assert isinstance(handler.formatter, JsonFormatter if log_format is LogFormat.JSON else TextFormatter)
         # The level is the one that the server was made with.
         assert (root.level, handler.level) == (logging.DEBUG, logging.NOTSET)
+
+
+def test_a_handler_of_the_program_beside_the_one_of_the_sdk_stays(tmp_path: Path) -> None:
+    with fresh_root() as root:
+        configure_logging()
+        own = logging.FileHandler(tmp_path / "own.log", delay=True)
+        root.addHandler(own)
+        install_handler(None, is_quiet=False)
+        assert root.handlers[0] is own
+        assert isinstance(root.handlers[1], LogHandler)
+
+
+def test_a_rich_handler_of_the_program_stays() -> None:
+    with fresh_root() as root:
+        own = RichHandler(rich_tracebacks=True)
+        logging.basicConfig(level="NOTSET", format="%(message)s", datefmt="[%X]", handlers=[own])
+        configure_logging()
+        install_handler(None, is_quiet=False)
+        assert root.handlers == [own]
 
 
 def test_on_stdio_only_warnings_and_errors_are_written() -> None:

@@ -10,6 +10,7 @@ import pytest
 PROGRAM = str(Path(sys.executable).with_name("raincheck"))
 SERVER = """
 from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
 
 from raincheck.fastmcp import Tasks
 
@@ -20,6 +21,11 @@ tasks = Tasks(mcp, "fast.db")
 @tasks.tool
 async def hello(name: str) -> str:
     return f"hello {name}"
+
+
+@mcp.tool
+def refuse() -> str:
+    raise ToolError("that report does not exist")
 """
 
 
@@ -49,3 +55,13 @@ def test_over_http() -> None:
             assert call(json.loads(serving.stdout.readline())["at"]) == "hello you"
         finally:
             serving.terminate()
+
+
+@pytest.mark.timeout(90)
+def test_an_error_of_a_plain_tool_reaches_its_caller() -> None:
+    """FastMCP logs it, by our handler."""
+    done = subprocess.run(
+        [PROGRAM, "call", f"{PROGRAM} serve server.py", "refuse"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "that report does not exist" in done.stderr

@@ -230,6 +230,23 @@ async def test_an_answer_to_a_question_with_a_key_is_good_whenever_the_server_as
     assert await (await begin(asked, thinker, "Really?", is_named=True)) == 2
 
 
+async def test_a_callback_that_failed_is_called_when_the_server_asks_again() -> None:
+    asked, calls = Asked(), 0
+
+    async def answer() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ConnectionError("no screen")
+        return "yes"
+
+    with pytest.raises(ConnectionError):
+        await asked.ask("Sure?", answer, is_named=True)
+    assert await asked.ask("Sure?", answer, is_named=True) == "yes"
+    assert await asked.ask("Sure?", answer, is_named=True) == "yes"
+    assert calls == 2
+
+
 async def test_a_question_with_a_key_that_is_asked_twice_at_the_same_time_is_one_question() -> None:
     asked, thinker = Asked(), Thinker()
     both = [await begin(asked, thinker, is_named=True) for _ in range(2)]

@@ -2,18 +2,22 @@
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from traceback import walk_tb
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from raincheck.cli.endings import tell
-from raincheck.tracebacks import FailureMessage
+from raincheck.cli.plain import harmless
+from raincheck.tracebacks import FailureMessage, format_traceback
+
+if TYPE_CHECKING:
+    from rich.logging import RichHandler
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -22,6 +26,9 @@ WINDOW = 10.0
 
 MAX_TRACKED = 1_000
 """Distinct warnings and errors of one window. More than these are all written."""
+
+REPEAT_LENGTH = 300
+"""Characters of a repeated message that its count shows."""
 
 NOT_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 """Attributes of a record that are written under another name, or not at all."""
@@ -41,7 +48,7 @@ LogFormatOption = Annotated[
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level, logger and message. Further lines, as of a traceback, are indented."""
+    """Time, level, logger and message. Further lines are indented, and control characters escaped."""
 
     converter = time.gmtime
 
@@ -49,7 +56,7 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", TIME)
 
     def format(self, record: logging.LogRecord) -> str:
-        return super().format(record).replace("\n", "\n    ")
+        return harmless(super().format(record)).replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):
@@ -72,8 +79,24 @@ class JsonFormatter(logging.Formatter):
         }
         if text is not None:
             fields["exception"] = text
-        carried = {name: value for name, value in vars(record).items() if name not in NOT_FIELDS}
-        return json.dumps({**carried, **fields}, default=str)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        for name, value in _carried(record).items():
+            fields[f"extra_{name}" if name in fields else name] = _plain(value)
+        return json.dumps(fields)
+
+
+def _carried(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields that the caller added to a record."""
+    return {name: value for name, value in vars(record).items() if name not in NOT_FIELDS}
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it, or else its representation."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False, default=str))
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
 
 
 Schedule = Callable[[float, Callable[[], None]], None]
@@ -93,15 +116,23 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self._schedule = schedule
         # Handlers emit under a lock, so no two threads change this at once.
         self._seen: dict[tuple[object, ...], dict[str, Any]] = {}
+        # The timer that would end the window does not run in a forked process.
+        os.register_at_fork(after_in_child=self._seen.clear)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.WARNING or not self._count_repeat(record):
+        try:
+            is_repeat = record.levelno >= logging.WARNING and self._count_repeat(record)
+        except Exception:  # noqa: BLE001 - logging must not fail: the record is written, which reports what is wrong
+            is_repeat = False
+        if not is_repeat:
             super().emit(record)
 
     def _count_repeat(self, record: logging.LogRecord) -> bool:
         """Whether an identical record was written in this window."""
         message = record.getMessage()
-        key = (record.name, record.levelno, hash(message), *_error_key(record))
+        error = record.exc_info[1] if record.exc_info else None
+        traceback = None if error is None else hash(format_traceback(error))
+        key = (record.name, record.levelno, hash(message), traceback, repr(_carried(record)))
         if key in self._seen:
             self._seen[key]["repeated"] += 1
             return True
@@ -109,14 +140,15 @@ class LogHandler(logging.StreamHandler[TextIO]):
             self._schedule(WINDOW, self._end_window)
         if len(self._seen) < MAX_TRACKED:
             facts = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname}
-            self._seen[key] = {**facts, "msg": message.partition("\n")[0], "repeated": 0}
+            self._seen[key] = {**facts, "msg": message.partition("\n")[0][:REPEAT_LENGTH], "repeated": 0}
         return False
 
     def _end_window(self) -> None:
         self.acquire()
         try:
-            seen, self._seen = self._seen, {}
-            for facts in seen.values():
+            seen = list(self._seen.values())
+            self._seen.clear()
+            for facts in seen:
                 if facts["repeated"]:
                     message = f"repeated {facts['repeated']} times within {WINDOW:g} s: {facts['msg']}"
                     super().emit(logging.makeLogRecord({**facts, "msg": message}))
@@ -126,14 +158,6 @@ class LogHandler(logging.StreamHandler[TextIO]):
     def close(self) -> None:
         self._end_window()
         super().close()
-
-
-def _error_key(record: logging.LogRecord) -> tuple[object, ...]:
-    """The type of a record's error, and the line that raised it."""
-    if record.exc_info is None or record.exc_info[2] is None:
-        return ()
-    *_, (frame, line) = walk_tb(record.exc_info[2])
-    return record.exc_info[0], frame.f_code.co_filename, line
 
 
 def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
@@ -146,14 +170,16 @@ def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
     from rich.logging import RichHandler
 
     root, fastmcp = logging.getLogger(), logging.getLogger("fastmcp")
-    of_sdk = [one for one in root.handlers if isinstance(one, RichHandler) and one.rich_tracebacks]
+    of_sdk = [one for one in root.handlers if isinstance(one, RichHandler) and _is_of_sdk(one)]
     of_fastmcp = [one for one in fastmcp.handlers if isinstance(one, RichHandler)]
+    own = [one for one in root.handlers if one not in of_sdk]
     for handler in of_sdk:
         root.removeHandler(handler)
     for handler in of_fastmcp:
         fastmcp.removeHandler(handler)
         fastmcp.propagate = True
-    if root.handlers:
+    # A handler beside the SDK's, such as one that exports logs, leaves stderr to us.
+    if own and not of_sdk and not of_fastmcp:
         if log_format is not None:
             tell("--log-format has no effect: the program configures logging itself")
         return
@@ -161,5 +187,11 @@ def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
     handler.setLevel(logging.WARNING if is_quiet else logging.NOTSET)
     root.addHandler(handler)
-    if not of_sdk:
+    if root.level == logging.WARNING and not of_sdk:
         root.setLevel(logging.INFO)
+
+
+def _is_of_sdk(handler: "RichHandler") -> bool:
+    """Whether the SDK made it, and not a program: its format and its console tell."""
+    style = handler.formatter and (vars(handler.formatter)["_fmt"], handler.formatter.datefmt)
+    return handler.rich_tracebacks and handler.console.stderr and style == ("%(message)s", None)

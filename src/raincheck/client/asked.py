@@ -6,6 +6,7 @@ When that breaks, they ask again on the next one. Whoever is thinking about the 
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from hashlib import sha256
 from itertools import count
 from typing import Any, TypeVar
@@ -65,7 +66,7 @@ class Asked:
         self._broken_off.discard(place)
         job: asyncio.Task[AnswerT] = self._given.get(key) or self._jobs.get(place) or asyncio.create_task(ask())
         if is_named:
-            job.add_done_callback(lambda done: None if done.cancelled() else self._given.update({key: done}))
+            job.add_done_callback(partial(self._keep_answer, key))
         self._jobs[place] = job
         mark = self._busy[place] = object()
         try:
@@ -85,6 +86,11 @@ class Asked:
             # By itself. If that were passed on, it would look as if the connection had broken, and nobody were told.
             raise MCPError(INTERNAL_ERROR, GAVE_UP)
         return job.result()
+
+    def _keep_answer(self, key: str, done: asyncio.Task[Any]) -> None:
+        # A callback that failed is called again.
+        if not done.cancelled() and done.exception() is None:
+            self._given[key] = done
 
     @property
     def in_progress(self) -> frozenset[Place]:

@@ -40,7 +40,7 @@ def install_filters() -> None:
 
 
 def _replace_disconnect(record: logging.LogRecord) -> bool:
-    if record.exc_info is None or not isinstance(record.exc_info[1], ClientDisconnect):
+    if not record.exc_info or not isinstance(record.exc_info[1], ClientDisconnect):
         return True
     logger.debug("a client disconnected before it had sent its whole request")
     return False
