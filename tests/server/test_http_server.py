@@ -20,6 +20,7 @@ GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 HALF_HEAD = b"POST / HTTP/1.1\r\nHost: te"
 HALF_BODY = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n12345"
 LARGE = b"GET /large HTTP/1.1\r\nHost: test\r\n\r\n"
+LARGE_STREAM = b"GET /large/stream HTTP/1.1\r\nHost: test\r\n\r\n"
 STREAM = b"GET /stream HTTP/1.1\r\nHost: test\r\n\r\n"
 SHORTAGE, RECOVERY = "closing idle connections", "there is room for new connections again"
 
@@ -40,6 +41,11 @@ class App:
         if scope["path"] == "/large":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": bytes(20_000_000) + b"end"})
+            return
+        if scope["path"] == "/large/stream":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": bytes(20_000_000), "more_body": True})
+            await send({"type": "http.response.body", "body": b"end"})
             return
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
         if scope["path"] == "/stream":
@@ -74,6 +80,10 @@ class Peer:
             assert data, f"closed after {received[-1_000:]!r}"
             received += data
         return bytes(received)
+
+    async def read_piece(self) -> int:
+        """The size of a small piece of what the server sends."""
+        return len(await asyncio.get_running_loop().sock_recv(self._socket, 500_000))
 
     async def wait_closed(self) -> None:
         # It is reset if the server has not read everything.
@@ -222,6 +232,50 @@ async def test_an_idle_connection_is_closed_and_one_with_a_request_in_progress_i
         site.app.release.set()
         assert await stream.read_until(b"me") == b"me"
         await stream.wait_closed()
+
+
+@pytest.mark.parametrize("requests", [LARGE, LARGE_STREAM], ids=["response complete", "response in progress"])
+async def test_a_connection_whose_client_does_not_read_is_closed(
+    requests: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "WRITE_TIMEOUT", 0.3)
+    async with running() as site:
+        await site.connected(requests)
+        await site.until_connections(0)
+
+
+async def test_an_unread_response_that_does_not_fill_the_buffer_has_the_same_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "WRITE_TIMEOUT", 0.3)
+    async with running() as site:
+        peer = await site.connected()
+        (connection,) = site.server.server_state.connections
+        connection.transport.set_write_buffer_limits(100_000_000)
+        await peer.send(LARGE)
+        await site.until_connections(0)
+
+
+async def test_a_client_that_reads_slowly_receives_its_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "WRITE_TIMEOUT", 1.0)
+    monkeypatch.setattr(http_server, "KEEP_ALIVE_TIMEOUT", 0)
+    async with running() as site:
+        peer = await site.connected(LARGE)
+        received = 0
+        while size := await peer.read_piece():
+            received += size
+            await asyncio.sleep(0.05)
+        assert received > 20_000_000
+
+
+async def test_the_kernel_ends_a_connection_whose_client_does_not_read() -> None:
+    if not hasattr(socket, "TCP_USER_TIMEOUT"):
+        pytest.skip("this platform has no TCP_USER_TIMEOUT")
+    async with running() as site:
+        await site.connected()
+        (connection,) = site.server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == http_server.WRITE_TIMEOUT * 1000
 
 
 async def test_an_idle_connection_outlives_those_of_common_clients_and_proxies() -> None:

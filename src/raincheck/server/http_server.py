@@ -22,8 +22,19 @@ default), so that none sends a request on a connection that the server is closin
 REQUEST_TIMEOUT = 60.0
 """Seconds for a request to arrive, with its body. For the first request they start when the client connects."""
 
+WRITE_TIMEOUT = 60.0
+"""Seconds for which a client may leave a response unread. One that reads slowly has as long as it needs."""
+
 SHUTDOWN_TIMEOUT = 2
 """Seconds for requests in progress when the server stops. A call that waits for its result may take hours."""
+
+TCP_OPTIONS = {
+    # asyncio does this by itself only if the listening socket was created with a protocol number.
+    "TCP_NODELAY": 1,
+    # The kernel ends a connection whose client does not read. Linux only.
+    "TCP_USER_TIMEOUT": int(WRITE_TIMEOUT * 1000),
+}
+"""Options of every connection, where the platform has them."""
 
 MAX_CONNECTIONS = 10_000
 """However many file descriptors there are."""
@@ -50,7 +61,7 @@ def max_connections() -> int:
 
 
 class HttpConnection(H11Protocol):
-    """A connection that is closed when it is idle, or its request is incomplete, for too long.
+    """A connection that is closed when it is idle, its request incomplete, or its response unread, for too long.
 
     While a request is in progress, it has no timeout: a stream may be silent for hours.
     """
@@ -59,6 +70,7 @@ class HttpConnection(H11Protocol):
     """When it was opened, finished a response, or received the first bytes of the request that is still incomplete."""
 
     _request_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_in_progress(self) -> bool:
@@ -76,8 +88,9 @@ class HttpConnection(H11Protocol):
         # It fails if the client has left already.
         with suppress(OSError):
             connection = transport.get_extra_info("socket")
-            # asyncio does this by itself only if the listening socket was created with a protocol number.
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for name, value in TCP_OPTIONS.items():
+                if hasattr(socket, name):
+                    connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
             # A request may be in progress for hours. Its connection is closed if the client's host is gone.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._start_request_timer()
@@ -93,10 +106,30 @@ class HttpConnection(H11Protocol):
         self._stop_request_timer()
         self.waiting_since = self.loop.time()
         super().on_response_complete()
+        self._update_write_timer()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._update_write_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_request_timer()
+        self._update_write_timer()
         super().connection_lost(exc)
+
+    def _update_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        if unread := self.transport.get_write_buffer_size():
+            self._write_timer = self.loop.call_later(WRITE_TIMEOUT, self._abort_if_unread, unread)
+
+    def _abort_if_unread(self, size: int) -> None:
+        """Close the connection if as much is unread as before. A response that still grows is judged later."""
+        is_growing = self.cycle.response_started and not self.cycle.response_complete and not self.flow.write_paused
+        if self.transport.get_write_buffer_size() < size:
+            self._update_write_timer()
+        elif not is_growing:
+            self.transport.abort()
 
     def _start_request_timer(self) -> None:
         self.waiting_since = self.loop.time()
