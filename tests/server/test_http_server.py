@@ -1,6 +1,8 @@
 """The HTTP server: small responses leave at once, connections are bounded, and idle or half-sent ones time out."""
 
 import asyncio
+import errno
+import logging
 import os
 import resource
 import socket
@@ -19,6 +21,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 HALF_HEAD = b"POST / HTTP/1.1\r\nHost: te"
 HALF_BODY = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n12345"
+EARLY = b"POST /early HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\n"
+EARLY_CHUNKED = b"POST /early HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+NEXT = HALF_BODY + b"67890"
 LARGE = b"GET /large HTTP/1.1\r\nHost: test\r\n\r\n"
 LARGE_STREAM = b"GET /large/stream HTTP/1.1\r\nHost: test\r\n\r\n"
 STREAM = b"GET /stream HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -26,7 +31,10 @@ SHORTAGE, RECOVERY = "closing idle connections", "there is room for new connecti
 
 
 class App:
-    """Answers at once. At /stream it sends a first piece, and the rest when it is released; at /large, a lot."""
+    """Answers when the body has arrived, at /early at once.
+
+    At /stream it sends a first piece, and the rest when it is released; at /large, a lot.
+    """
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
@@ -34,7 +42,8 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await Request(scope, receive).body()
+            if scope["path"] != "/early":
+                await Request(scope, receive).body()
         except ClientDisconnect:
             self.disconnects += 1
             return
@@ -185,6 +194,9 @@ async def test_small_packets_are_sent_at_once_and_dead_peers_are_noticed(family:
         accepted = connection.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for name, value in {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items():
+            if hasattr(socket, name):
+                assert accepted.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
 
 
 @pytest.mark.parametrize("half", [b"", HALF_HEAD, HALF_BODY, GET], ids=["none", "head", "body", "second"])
@@ -201,6 +213,46 @@ async def test_a_connection_whose_request_does_not_arrive_is_closed(
         await peer.wait_closed()
         await site.until_connections(0)
         assert site.app.disconnects == (half == HALF_BODY)
+
+
+@pytest.mark.parametrize("half", [HALF_HEAD, HALF_BODY], ids=["head", "body"])
+@pytest.mark.usefixtures("impatient")
+async def test_a_half_sent_request_behind_another_one_has_the_same_timeout(
+    half: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "KEEP_ALIVE_TIMEOUT", 600)
+    async with running() as site:
+        peer = await site.connected(STREAM + half)
+        await peer.read_until(b"so")
+        site.app.release.set()
+        await peer.read_until(b"me")
+        await peer.wait_closed()
+
+
+@pytest.mark.parametrize("size", [0, 10, len(NEXT) - 1], ids=["body", "and half a head", "and half a body"])
+async def test_a_late_body_does_not_shorten_the_time_of_the_next_request(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT", 1.0)
+    async with running() as site:
+        peer = await site.connected(EARLY)
+        await peer.read_until(b"done")
+        monkeypatch.setattr(http_server, "REQUEST_TIMEOUT", 600)
+        await peer.send(b"x" + NEXT[:size])
+        # The time of the first request, which has arrived.
+        await asyncio.sleep(1.2)
+        await peer.send(NEXT[size:])
+        await peer.read_until(b"done")
+
+
+async def test_an_invalid_body_after_its_response_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as site:
+        peer = await site.connected(EARLY_CHUNKED)
+        await peer.read_until(b"done")
+        await peer.send(b"invalid\r\n")
+        await peer.wait_closed()
+        await site.until_connections(0)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @pytest.mark.usefixtures("impatient")
@@ -350,6 +402,30 @@ async def test_without_file_descriptors_connections_wait_and_are_served_when_the
         await waiting.read_until(b"done")
         await until_logged(caplog, RECOVERY)
         assert caplog.text.count(SHORTAGE) == 1
+
+
+@pytest.mark.usefixtures("crowded")
+async def test_a_network_error_of_one_connection_closes_no_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG, http_server.__name__)
+    errors = [OSError(code, os.strerror(code)) for code in (errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH)]
+    accept = socket.socket.accept
+
+    def fail_first(self: socket.socket) -> tuple[socket.socket, object]:
+        if errors:
+            raise errors.pop()
+        return accept(self)
+
+    async with running() as site:
+        idle = await site.connected()
+        monkeypatch.setattr(socket.socket, "accept", fail_first)
+        other = await (await site.peer().connect()).send(GET)
+        await other.read_until(b"done")
+        await idle.send(GET)
+        await idle.read_until(b"done")
+    assert caplog.text.count("could not be accepted") == 3
+    assert SHORTAGE not in caplog.text
 
 
 async def test_it_stops_while_there_are_no_file_descriptors(caplog: pytest.LogCaptureFixture) -> None:

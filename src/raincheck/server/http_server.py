@@ -9,9 +9,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
 import anyio
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from raincheck.server.transport_log import OUT_OF_RESOURCES
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,10 @@ SHUTDOWN_TIMEOUT = 2
 TCP_OPTIONS = {
     # asyncio does this by itself only if the listening socket was created with a protocol number.
     "TCP_NODELAY": 1,
+    # A request may be in progress for hours. Its connection is closed if the client's host is gone.
+    "TCP_KEEPIDLE": 60,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
     # The kernel ends a connection whose client does not read. Linux only.
     "TCP_USER_TIMEOUT": int(WRITE_TIMEOUT * 1000),
 }
@@ -91,21 +98,23 @@ class HttpConnection(H11Protocol):
             for name, value in TCP_OPTIONS.items():
                 if hasattr(socket, name):
                     connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-            # A request may be in progress for hours. Its connection is closed if the client's host is gone.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._start_request_timer()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.is_in_progress:
-            self._stop_request_timer()
-        elif self._request_timer is None:
-            self._start_request_timer()
+        before = self.conn.their_state, self.cycle
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:  # the body is invalid, but a response has begun already
+            self.transport.abort()
+        if before[0] is h11.SEND_BODY and before != (self.conn.their_state, self.cycle):
+            self._stop_request_timer()  # of the body, even if the next request has begun
+        self._update_request_timer()
 
     def on_response_complete(self) -> None:
-        self._stop_request_timer()
         self.waiting_since = self.loop.time()
         super().on_response_complete()
+        self._update_request_timer()
         self._update_write_timer()
 
     def pause_writing(self) -> None:
@@ -130,6 +139,13 @@ class HttpConnection(H11Protocol):
             self._update_write_timer()
         elif not is_growing:
             self.transport.abort()
+
+    def _update_request_timer(self) -> None:
+        state = self.conn.their_state
+        if state is not h11.SEND_BODY and not (state is h11.IDLE and self.conn.trailing_data[0]):
+            self._stop_request_timer()
+        elif self._request_timer is None:
+            self._start_request_timer()
 
     def _start_request_timer(self) -> None:
         self.waiting_since = self.loop.time()
@@ -191,15 +207,18 @@ class HttpServer(uvicorn.Server):
             try:
                 await self._accept_connection(listening)
             except OSError as error:
-                self._report_shortage(str(error.strerror))
-                self._make_room()
+                if error.errno in OUT_OF_RESOURCES:
+                    self._report_shortage(str(error.strerror))
+                    self._make_room()
+                else:
+                    logger.debug("a connection could not be accepted: %s", error)
                 await asyncio.sleep(RETRY_DELAY)
 
     async def _accept_connection(self, listening: socket.socket) -> None:
         """Accept a connection, unless the client has left already.
 
         Raises:
-            OSError: there is no room for it. It waits in the backlog of the socket.
+            OSError: there is no room for it, so it waits in the backlog of the socket, or the network failed.
         """
         if len(self.server_state.connections) >= self.max_connections:
             raise OSError(errno.EMFILE, f"limit of {self.max_connections} connections reached")
