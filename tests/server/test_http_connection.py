@@ -45,7 +45,7 @@ async def test_small_packets_are_sent_at_once_and_dead_peers_are_noticed(family:
         accepted = connection.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        for name, value in {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items():
+        for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items():
             if hasattr(socket, name):
                 assert accepted.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
 
@@ -94,6 +94,15 @@ async def test_a_late_body_does_not_shorten_the_time_of_the_next_request(
         await asyncio.sleep(1.2)
         await peer.send(NEXT[size:])
         await peer.read_until(b"done")
+
+
+async def test_a_connection_that_is_idle_after_a_late_body_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "KEEP_ALIVE_TIMEOUT", 0.5)
+    async with running() as site:
+        peer = await site.connected(EARLY)
+        await peer.read_until(b"done")
+        await peer.send(b"x")
+        await peer.wait_closed()
 
 
 async def test_an_invalid_body_after_its_response_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:

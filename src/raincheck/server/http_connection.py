@@ -18,9 +18,9 @@ TCP_OPTIONS = {
     # asyncio does this by itself only if the listening socket was created with a protocol number.
     "TCP_NODELAY": 1,
     # A request may be in progress for hours. Its connection is closed if the client's host is gone.
-    "TCP_KEEPIDLE": 60,
+    "TCP_KEEPIDLE": 30,
     "TCP_KEEPINTVL": 10,
-    "TCP_KEEPCNT": 3,
+    "TCP_KEEPCNT": 3,  # all within TCP_USER_TIMEOUT, which would end the probes
     # The kernel ends a connection whose client does not read. Linux only.
     "TCP_USER_TIMEOUT": int(WRITE_TIMEOUT * 1000),
 }
@@ -104,8 +104,16 @@ class HttpConnection(H11Protocol):
         state = self.conn.their_state
         if state is not h11.SEND_BODY and not (state is h11.IDLE and self.conn.trailing_data[0]):
             self._stop_request_timer()
+            self._restart_idle_timer()
         elif self._request_timer is None:
             self._start_request_timer()
+
+    def _restart_idle_timer(self) -> None:
+        """Time out the idle connection again: uvicorn stops its timer at the late end of a request answered early."""
+        cycle = cast("object | None", self.cycle)
+        if cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None:
+            handler = self.timeout_keep_alive_handler
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, handler)
 
     def _start_request_timer(self) -> None:
         self.waiting_since = self.loop.time()
