@@ -1,5 +1,6 @@
 """Settings for the tests of the command line."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,10 +8,24 @@ from pathlib import Path
 import pytest
 from calls_kit import OLDER, SERVER, serving
 
+from raincheck.cli.log_output import LogHandler
+
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> None:
     """Not here: a command is a whole program, which loads what it needs before anything waits for it."""
+
+
+@pytest.fixture(autouse=True)
+def commands_leave_no_log_handler() -> Iterator[None]:
+    """`serve` and `worker` install one for the rest of their process, which other tests share here."""
+    loggers = [logging.getLogger(), logging.getLogger("fastmcp")]
+    before = [(one.level, one.propagate) for one in loggers]
+    yield
+    for one, (level, propagate) in zip(loggers, before, strict=True):
+        one.handlers = [handler for handler in one.handlers if not isinstance(handler, LogHandler)]
+        one.setLevel(level)
+        one.propagate = propagate
 
 
 @pytest.fixture
