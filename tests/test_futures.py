@@ -1,4 +1,4 @@
-"""Background tasks: they run to their end, whoever refers to them."""
+"""Background tasks run to their end, even if nothing else refers to them."""
 
 import asyncio
 import gc

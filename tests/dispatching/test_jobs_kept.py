@@ -233,7 +233,7 @@ async def test_what_waits_is_begun_in_the_place_of_one_that_no_job_had_brought(
         begun = [await engine.submit("gated") for _ in range(2)]
         waiting = [await engine.submit("gated") for _ in range(4)]
         assert [task.phase for task in (*begun, *waiting)] == [Phase.RUNNING] * 2 + [Phase.QUEUED] * 4
-        # Nobody is told of them any more, and it takes an hour until that is noticed.
+        # No dispatcher delivers them any more, and the engine looks for such tasks once an hour.
         await asyncio.to_thread(forget_jobs, database_url)
         gate.set()
         async with asyncio.timeout(60):
@@ -256,7 +256,7 @@ async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look
 
     async with open_store(database_url) as store:
         asked = Engine(store, toolbox, works=False)
-        # While nobody works, so that it is not begun before it is paused.
+        # Before a worker runs, so that none starts the task before it is paused.
         paused = await asked.submit("stumbles")
         await asked.pause(paused.id)
         async with Engine(store, toolbox) as engine, asyncio.timeout(60):

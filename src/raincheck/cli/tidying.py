@@ -20,7 +20,7 @@ FATAL = (signal.SIGTERM, signal.SIGHUP)
 
 
 def fatal_signals() -> list[signal.Signals]:
-    """Those that are not ignored: whoever has them ignored, as `nohup` does, means that."""
+    """Return the fatal signals, without those that the parent process ignores on purpose, as `nohup` does."""
     return _not_ignored(*FATAL)
 
 
