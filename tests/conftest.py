@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # The process that only hands tests to others starts no programs.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         _catch_ignored_signals()
+        fork_server.share_tls_contexts()
         if fork_server.available():
             forking = ExitStack()
             forking.enter_context(fork_server.installed())

@@ -20,6 +20,7 @@ import os
 import runpy
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import termios
@@ -27,6 +28,7 @@ import threading
 from array import array
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
@@ -358,8 +360,27 @@ def _run(launch: Launch) -> None:
         exec(compile(Path(kind).read_bytes(), kind, "exec"), vars(main))  # noqa: S102 - likewise
 
 
+def share_tls_contexts() -> None:
+    """Let clients share TLS contexts: each reads all certificates of the machine (26 ms), and few tests use TLS."""
+    import httpcore2
+
+    make = httpcore2.default_ssl_context
+
+    @cache
+    def shared(trust_env: bool, *variables: str | None) -> ssl.SSLContext:
+        del variables  # another context for others
+        return make(_trust_env=trust_env)
+
+    def default_ssl_context(*, _trust_env: bool = True) -> ssl.SSLContext:
+        return shared(_trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+    httpcore2.default_ssl_context = default_ssl_context
+
+
 if __name__ == "__main__":
     for name in PRELOADED:
         __import__(name)
+    share_tls_contexts()
+    sys.modules["httpx2"].AsyncClient()
     _keep_out_of_clean_up()
     _run(_serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -29,14 +29,14 @@ def tasks_in(store: str) -> list[dict[str, object]]:
     return json.loads(run("tasks", "ls", "--store", store, "--json").stdout)
 
 
-def test_what_a_server_takes_a_worker_runs_elsewhere_and_hands_back_when_it_is_stopped(database_url: str) -> None:
+def test_what_a_server_takes_a_worker_runs_elsewhere_and_hands_back_when_it_is_stopped(store_url: str) -> None:
     write_reports()
-    store = with_password(database_url)
+    store = with_password(store_url)
     with (
         started("worker", "reports.py", "--store", store, "--concurrency", "3") as worker,
         started("serve", "reports.py", "--store", store, "--no-work", "--http", "127.0.0.1:0") as server,
     ):
-        shown = database_url.replace("postgres@", "")
+        shown = store_url.replace("postgres@", "")
         assert worker.facts == {
             "name": "reports",
             "namespace": "reports",
@@ -90,9 +90,9 @@ def submit(tool: str, store: str | None = None) -> Task:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_a_worker_with_queues_leaves_all_other_tasks_to_others(is_shared: bool, database_url: str) -> None:
+def test_a_worker_with_queues_leaves_all_other_tasks_to_others(is_shared: bool, store_url: str) -> None:
     write_reports()
-    store = database_url if is_shared else None
+    store = store_url if is_shared else None
     held, asked = submit("hold", store), submit("who", store)
 
     async def main() -> tuple[Task, Task]:

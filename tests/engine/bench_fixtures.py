@@ -32,7 +32,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case "sqlite":
             store = SqliteStore(tmp_path / "tasks.db", synchronous="NORMAL")
         case _:
-            store = await asyncio.to_thread(make_store, request.getfixturevalue("database_url"))
+            store = await asyncio.to_thread(make_store, request.getfixturevalue("store_url"))
     await store.open()
     yield Bench(store)
     await check_invariants(store)

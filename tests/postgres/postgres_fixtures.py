@@ -1,10 +1,13 @@
 """Fixtures that give tests a PostgreSQL. A plugin: `pytest_plugins = ["postgres_fixtures"]` in tests/conftest.py."""
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 
 import pytest
 from postgres_serving import PostgresServer
+
+from raincheck.opening import make_store
 
 _numbers = itertools.count(1)
 
@@ -16,11 +19,33 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def migrated_database(postgres_server: PostgresServer) -> str:
+    """The name of a database to copy, with the tables of raincheck and Procrastinate in their usual schema."""
+
+    async def migrate(url: str) -> None:
+        store = await asyncio.to_thread(make_store, url)
+        await store.open()
+        await store.close()
+
+    with asyncio.Runner() as runner:
+        runner.run(migrate(postgres_server.create_database("migrated")))
+    return "migrated"
+
+
 @pytest.fixture
 def database_url(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of an empty database that is this test's own."""
     name = f"test_{next(_numbers)}"
     yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def store_url(postgres_server: PostgresServer, migrated_database: str) -> Iterator[str]:
+    """The URL of an empty store that is this test's own. It takes 35 ms; migrating an empty database takes 150."""
+    name = f"test_{next(_numbers)}"
+    yield postgres_server.create_database(name, migrated_database)
     postgres_server.drop_database(name)
 
 

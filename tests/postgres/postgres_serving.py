@@ -13,6 +13,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, CompletedProcess, Popen, run
 from types import TracebackType
@@ -225,10 +226,17 @@ class PostgresServer:
     def create_database(self, name: str, template: str | None = None, *, encoding: str = "UTF8") -> str:
         """Its URL."""
         origin = sql.SQL(" TEMPLATE {}").format(sql.Identifier(template)) if template else sql.SQL("")
+        if self._has_strategies:
+            # What older versions always do. A small database in memory takes half as long.
+            origin += sql.SQL(" STRATEGY file_copy")
         if encoding != "UTF8":
             origin = sql.SQL(" TEMPLATE template0 ENCODING {}").format(sql.Literal(encoding))
         self.run(sql.SQL("CREATE DATABASE {}{}").format(sql.Identifier(name), origin))
         return self.url(name)
+
+    @cached_property
+    def _has_strategies(self) -> bool:
+        return self.run("SELECT current_setting('server_version_num')::int >= 150000") == [(True,)]
 
     def drop_database(self, name: str) -> None:
         """Drop it, if it is there, and end the sessions in it. Each time that finds one takes PostgreSQL 100 ms."""

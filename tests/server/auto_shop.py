@@ -67,6 +67,12 @@ class Workshop:
         (tool,) = (await self.shop.tasks.explain()).tools
         return tool
 
+    async def measured(self, caller: Caller, at_least: int) -> int:
+        """How many calls count, as soon as enough do: a caller may see the end of a task before it is counted."""
+        while (measured := (await self.explained()).measured) < at_least:
+            await caller.request("server/discover")
+        return measured
+
     async def window(self) -> float:
         """How long a call waits for its end now, of a caller that takes tasks."""
         waits = (await self.explained()).with_tasks.waits_seconds

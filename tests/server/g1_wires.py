@@ -64,6 +64,8 @@ class G1HttpWire:
         """The id of the last event of each stream, where the server keeps what it sends."""
         self._jobs: dict[object, asyncio.Task[None]] = {}
         self._begun: dict[object, asyncio.Event] = {}
+        self._answered: set[object] = set()
+        """The requests that have their answer. What becomes of their connections later is no answer."""
 
     async def send(self, message: Message) -> None:
         if "method" in message and "id" in message:
@@ -125,14 +127,14 @@ class G1HttpWire:
                 self._begun[stream].set()
                 await self._read(stream, response)
         except httpx2.HTTPError as error:
-            if stream is not None:
-                self.receive({"jsonrpc": "2.0", "id": stream, "error": {"code": 0, "message": repr(error)}}, stream)
+            if stream is not None and stream not in self._answered:
+                self._pass_on({"jsonrpc": "2.0", "id": stream, "error": {"code": 0, "message": repr(error)}}, stream)
 
     async def _read(self, stream: object, response: httpx2.Response) -> None:
         if self.types[stream] == "text/event-stream":
             await self._read_events(stream, response)
         else:
-            self.receive(_with_id(await response.aread(), stream, response.status_code), stream)
+            self._pass_on(_with_id(await response.aread(), stream, response.status_code), stream)
 
     async def _read_events(self, stream: object, response: httpx2.Response) -> None:
         async for line in response.aiter_lines():
@@ -140,7 +142,12 @@ class G1HttpWire:
             if field == "id":
                 self.last_events[stream] = value
             elif field == "data" and value:
-                self.receive(json.loads(value), stream)
+                self._pass_on(json.loads(value), stream)
+
+    def _pass_on(self, message: Message, stream: object) -> None:
+        if "method" not in message:
+            self._answered.add(message["id"])
+        self.receive(message, stream)
 
 
 def _with_id(body: bytes, stream: object, status: int) -> Message:

@@ -138,13 +138,13 @@ async def test_while_nothing_can_be_kept_of_what_is_measured_it_counts_here_and_
             assert (await workshop.run(caller, QUICK))["resultType"] == "task"
             # Somebody tries again now and then, in vain.
             await until_again(away.missed, workshop, caller)
-            assert (await workshop.explained()).measured == number
+            assert await workshop.measured(caller, number) == number
         assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
         assert await measured_in(tmp_path / "tasks.db") == 0
         away.is_deaf = False
         for _ in range(3):
             await until_again(away.told, workshop, caller)
-            assert (await workshop.explained()).measured == ENOUGH + 1
+            assert await workshop.measured(caller, ENOUGH + 1) == ENOUGH + 1
     assert await measured_in(tmp_path / "tasks.db") == ENOUGH + 1
 
 
@@ -157,9 +157,9 @@ async def test_while_it_is_being_told_what_was_measured_counts_once(
         await caller.request("server/discover")
         away.listens.clear()
         await until_again(away.told, workshop, caller)
-        assert (await workshop.explained()).measured == 4
+        assert await workshop.measured(caller, 4) == 4
         await workshop.learn(caller, QUICK, 3)
-        assert (await workshop.explained()).measured == 7
+        assert await workshop.measured(caller, 7) == 7
         away.listens.set()
     assert await measured_in(tmp_path / "tasks.db") == 7
 
