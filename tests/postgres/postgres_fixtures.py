@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from postgres_serving import PostgresServer
@@ -28,8 +29,10 @@ def migrated_database(postgres_server: PostgresServer) -> str:
         await store.open()
         await store.close()
 
-    with asyncio.Runner() as runner:
-        runner.run(migrate(postgres_server.create_database("migrated")))
+    url = postgres_server.create_database("migrated")
+    with ThreadPoolExecutor(1) as thread:
+        # In a thread, since an asynchronous fixture may be the first to ask for it.
+        thread.submit(asyncio.run, migrate(url)).result()
     return "migrated"
 
 
