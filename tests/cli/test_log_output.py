@@ -228,11 +228,13 @@ def test_what_is_left_to_count_is_written_when_the_log_is_closed(text: Log) -> N
 
 @contextmanager
 def fresh_root() -> Generator[logging.Logger]:
-    """The root logger, as it is in a process that has just begun: pytest has handlers there while a test runs."""
+    """The root logger, as in a new process: pytest has handlers there, and FastMCP has its own once it is imported."""
     with pytest.MonkeyPatch.context() as patch:
-        root = logging.getLogger()
+        root, fastmcp = logging.getLogger(), logging.getLogger("fastmcp")
         patch.setattr(root, "handlers", [])
         patch.setattr(root, "level", logging.WARNING)
+        patch.setattr(fastmcp, "handlers", [])
+        patch.setattr(fastmcp, "propagate", True)
         yield root
 
 
