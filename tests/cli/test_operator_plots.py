@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from raincheck.cli.plots import BLOCKS, PLAIN, bar, gathered, levels_for, sparkline
+from raincheck.cli.measuring import gathered
+from raincheck.cli.plots import BLOCKS, PLAIN, bar, levels_for, sparkline
 
 
 def test_a_sparkline_has_a_column_for_each_value() -> None:

@@ -4,8 +4,7 @@ import shlex
 from datetime import datetime
 
 from raincheck.cli.databases import typed_store
-from raincheck.cli.plain import printable, typed
-from raincheck.cli.telling import told_age, told_tool
+from raincheck.cli.plain import printable, told_age, told_tool, typed
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
 from raincheck.wire.spoken import in_words

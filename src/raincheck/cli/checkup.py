@@ -3,12 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from raincheck.cli.telling import make_console
-
 
 class Verdict(StrEnum):
     """How something is."""
@@ -18,9 +12,6 @@ class Verdict(StrEnum):
     """It may become a problem, or may be one: as far as can be known from here."""
     BAD = "bad"
     """Tasks are held up, or will be."""
-
-
-STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.BAD: "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +41,3 @@ def worst_of(findings: list[Finding]) -> Verdict:
     """How it is on the whole."""
     found = {finding.verdict for finding in findings}
     return next((one for one in (Verdict.BAD, Verdict.WARN) if one in found), Verdict.OK)
-
-
-def print_checkup(where: str, findings: list[Finding], console: Console | None = None) -> None:
-    """Print a line for each finding, and what to do below those that are not fine."""
-    console = console or make_console()
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold", ratio=1)
-    for finding in findings:
-        said = Text(finding.said)
-        if finding.do is not None:
-            said.append(f"\n-> {finding.do}", "bold")
-        table.add_row(Text(finding.verdict, STYLES[finding.verdict]), finding.name, said)
-    console.print(table)
-    console.print()
-    counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    console.print(Text(f"{where}: {summary}", STYLES[worst_of(findings)]), soft_wrap=True)

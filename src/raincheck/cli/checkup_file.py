@@ -12,7 +12,8 @@ from raincheck.cli.checkup import Finding
 from raincheck.errors import StoreCorrupt
 from raincheck.stores.sqlite.connect import connect, open_reader
 from raincheck.stores.sqlite.errors import translate
-from raincheck.stores.sqlite.migrate import schema_version, shipped_migrations
+from raincheck.stores.sqlite.migrate import schema_version as file_version
+from raincheck.stores.sqlite.migrate import shipped_migrations
 
 MIB = 1_024 * 1_024
 
@@ -86,7 +87,7 @@ def _check_log(path: Path) -> Finding:
 
 def _check_database(connection: sqlite3.Connection, path: Path) -> Iterator[Finding]:
     known = shipped_migrations()[-1].version
-    version = schema_version(connection, str(path), known)
+    version = file_version(connection, str(path), known)
     if version < known:
         said = f"version {version}, and this raincheck has version {known}"
         yield Finding.warn("schema", said, "start a server on it, which brings it up to date")

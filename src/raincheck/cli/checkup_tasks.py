@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 
 from raincheck.cli.checkup import Finding
 from raincheck.cli.finding_tasks import EVERYTHING
-from raincheck.cli.plain import printable, told_id
+from raincheck.cli.plain import printable, told_id, told_tool
 from raincheck.cli.selecting import Filters, StatusWord, select
-from raincheck.cli.telling import told_tool
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task, Tool
 from raincheck.stores.interface import Store

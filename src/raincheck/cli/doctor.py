@@ -5,11 +5,15 @@ import json
 from dataclasses import asdict
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from raincheck.cli.checkup import Finding, Verdict, print_checkup, worst_of
+from raincheck.cli.checkup import Finding, Verdict, worst_of
 from raincheck.cli.checkup_tasks import check_tasks
 from raincheck.cli.databases import find_target, shown_store
 from raincheck.cli.store_option import JsonOption, StoreOption, find_existing, open_existing, run
+from raincheck.cli.telling import make_console
 from raincheck.clock import Clock
 from raincheck.errors import NotAStore, SchemaMismatch, StoreError
 
@@ -25,6 +29,8 @@ Examples:
 It only reads. Each line says ok, warn or bad, and what to do. It ends with 0, with 1 if something is bad, or with 2 if
 there is no such store, or it is of another program or a newer raincheck.
 """
+
+STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.BAD: "bold red"}
 
 
 def doctor(
@@ -75,3 +81,22 @@ async def _examine_database(store: str | None, clock: Clock) -> list[Finding]:
     from raincheck.cli.checkup_database import check_database
 
     return await check_database(target, clock)
+
+
+def print_checkup(where: str, findings: list[Finding], console: Console | None = None) -> None:
+    """Print a line for each finding, and what to do below those that are not fine."""
+    console = console or make_console()
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    for finding in findings:
+        said = Text(finding.said)
+        if finding.do is not None:
+            said.append(f"\n-> {finding.do}", "bold")
+        table.add_row(Text(finding.verdict, STYLES[finding.verdict]), finding.name, said)
+    console.print(table)
+    console.print()
+    counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
+    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    console.print(Text(f"{where}: {summary}", STYLES[worst_of(findings)]), soft_wrap=True)

@@ -14,6 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from raincheck.cli.blaming import blame
+from raincheck.cli.endings import tell
 from raincheck.cli.loaded_only import loaded_only
 from raincheck.cli.workflow_files import is_workflows
 from raincheck.cli.workflow_tasks import WorkflowTasks
@@ -208,4 +209,4 @@ def _server_of(value: object) -> AnyServer | None:
 
 async def kept_fresh(tasks: Tasks, work: Coroutine[Any, Any, None]) -> None:
     """Do something with tasks. If they are of workflows, what changes in their file is taken in meanwhile."""
-    await (tasks.kept_fresh(work) if isinstance(tasks, WorkflowTasks) else work)
+    await (tasks.kept_fresh(work, tell) if isinstance(tasks, WorkflowTasks) else work)

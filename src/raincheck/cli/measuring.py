@@ -1,10 +1,9 @@
 """What a store's tasks add up to: how long they take, how many there are, how many go wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from raincheck.cli.plots import gathered
 from raincheck.cli.selecting import Filters, select
 from raincheck.core.durations import Sketch
 from raincheck.core.lifecycle import Phase
@@ -107,3 +106,11 @@ async def measure(store: Store, filters: Filters, *, now: datetime) -> Stats:
     for namespace in sorted(namespaces):
         stats.learn(namespace, await store.learn(namespace, {}), filters.tool)
     return stats
+
+
+def gathered(values: Sequence[float], most: int) -> list[float]:
+    """The values in at most so many columns, neighbours added up."""
+    if len(values) <= most:
+        return list(values)
+    size = -(-len(values) // most)
+    return [sum(values[first : first + size]) for first in range(0, len(values), size)]

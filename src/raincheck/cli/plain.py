@@ -3,7 +3,12 @@
 import json
 import re
 import shlex
+from datetime import datetime
 from typing import Any
+
+from raincheck.core.owner import Owner, OwnerKind
+from raincheck.core.records import Task, Tool
+from raincheck.wire.spoken import clipped, in_words
 
 LINE_BREAKS = "\n\t"
 
@@ -50,3 +55,50 @@ def typed(command: str, task_id: str, *options: str) -> str:
 def _typeable(task_id: str) -> str:
     """An id, up to what can't be typed. Its beginning is enough for most."""
     return task_id if task_id.isprintable() else re.split(r"[^ -~]", task_id, maxsplit=1)[0]
+
+
+def told_owner(owner: Owner) -> str:
+    """An owner as it is in the records."""
+    return printable(" ".join([owner.kind, *owner.names]))
+
+
+def told_who(owner: Owner) -> str:
+    """An owner in a word: a subject or a client's id, else the kind. The issuer does not fit into a table."""
+    match owner.kind:
+        case OwnerKind.TOKEN:
+            return printable(owner.names[-1])
+        case OwnerKind.CLIENT:
+            return printable(owner.names[0])
+        case _:
+            return str(owner.kind)
+
+
+def told_tool(tool: Tool) -> str:
+    """A tool, with its version where that is not the first."""
+    return printable(tool.name if tool.version == "1" else f"{tool.name} (version {tool.version})")
+
+
+def told_state(task: Task, longest: int = 120) -> str:
+    """How far it is, and what it says of itself."""
+    said: list[str] = []
+    if task.progress is not None and not task.is_terminal:
+        total = task.progress.total
+        said.append(f"{task.progress.done:g}" + ("" if total is None else f" of {total:g}"))
+    if task.pausing:
+        said.append("to be paused")
+    if task.is_error:
+        said.append("ended with an error")
+    if task.status_message and task.status_message != task.phase:
+        said.append(task.status_message)
+    return printable(clipped(", ".join(said), longest))
+
+
+def told_age(moment: datetime, now: datetime) -> str:
+    """How long ago something was, or how long it still takes."""
+    seconds = (now - moment).total_seconds()
+    return f"{in_words(seconds)} ago" if seconds >= 0 else f"in {in_words(-seconds)}"
+
+
+def told_moment(moment: datetime, now: datetime) -> str:
+    """A moment, and how long ago it was."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC, {told_age(moment, now)}"

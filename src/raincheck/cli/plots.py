@@ -27,11 +27,3 @@ def bar(share: float, width: int, levels: str = BLOCKS) -> str:
     share = min(max(share, 0.0), 1.0)
     filled = round(share * width)
     return (levels[-1] * (max(1, filled) if share > 0 else 0)).ljust(width)
-
-
-def gathered(values: Sequence[float], most: int) -> list[float]:
-    """The values in at most so many columns, neighbours added up."""
-    if len(values) <= most:
-        return list(values)
-    size = -(-len(values) // most)
-    return [sum(values[first : first + size]) for first in range(0, len(values), size)]

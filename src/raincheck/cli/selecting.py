@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli.telling import told_owner
+from raincheck.cli.plain import told_owner
 from raincheck.core.lifecycle import LIVE, Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task

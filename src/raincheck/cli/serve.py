@@ -10,7 +10,7 @@ import typer
 
 from raincheck.cli.endings import tell
 from raincheck.cli.log_output import LogFormat, LogFormatOption, install_handler
-from raincheck.cli.workflow_files import refuse_unusable
+from raincheck.cli.unusable import refuse_unusable
 from raincheck.errors import ConfigurationError, RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli import telling
-from raincheck.cli.plain import printable
-from raincheck.cli.telling import told_moment
+from raincheck.cli.plain import printable, told_age, told_moment, told_owner, told_state, told_tool
 from raincheck.core.records import Task
 from raincheck.wire.spoken import clipped, in_words
 
@@ -65,22 +64,22 @@ def print_task(
 
 def _facts(task: Task, now: datetime) -> Iterator[tuple[str, Text]]:
     yield "id", Text(printable(task.id))
-    yield "tool", Text(telling.told_tool(task.tool))
-    state = telling.told_state(task, longest=2_000)
+    yield "tool", Text(told_tool(task.tool))
+    state = told_state(task, longest=2_000)
     yield "status", telling.told_status(task).append(f": {state}" if state else "", "default not bold")
     if task.state is not None:
         yield "state", Text(f"{printable(task.state.name)}, since {told_moment(task.state.since, now)}")
     if task.subject is not None:
         yield "subject", Text(printable(task.subject))
     yield "namespace", Text(printable(task.namespace))
-    yield "owner", Text(telling.told_owner(task.owner))
+    yield "owner", Text(told_owner(task.owner))
     if task.parent_id is not None:
         yield "parent", Text(printable(task.parent_id))
     yield "attempt", Text(f"{task.fence}" + (f", {task.failures} went wrong" if task.failures else ""))
     if task.attempt is not None:
         lease = task.attempt.lease
         ends = "ends" if lease.expires_at > now else "ran out"
-        yield "runs in", Text(f"{printable(lease.holder)}, its lease {ends} {telling.told_age(lease.expires_at, now)}")
+        yield "runs in", Text(f"{printable(lease.holder)}, its lease {ends} {told_age(lease.expires_at, now)}")
     for name in ("created_at", "updated_at", "due_at", "deadline_at", "finished_at", "expires_at"):
         moment = getattr(task, name)
         if moment is not None:

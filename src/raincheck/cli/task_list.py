@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli import telling
-from raincheck.cli.plain import printable, told_id
+from raincheck.cli.plain import printable, told_age, told_id, told_state, told_who
 from raincheck.cli.selecting import (
     ErrorsOption,
     Filters,
@@ -134,12 +134,12 @@ def _cells(task: Task, now: datetime, *, has_room: bool) -> dict[str, Text]:
     return {
         "id": Text(told_id(task.id) if has_room else told_id(task.id)[: LONGEST["id"]]),
         "namespace": Text(printable(task.namespace)),
-        "owner": Text(telling.told_who(task.owner)),
+        "owner": Text(told_who(task.owner)),
         "tool": Text(printable(_name(task.tool))),
         "status": telling.told_phase(task),
-        "age": Text(telling.told_age(task.created_at, now).removesuffix(" ago")),
+        "age": Text(told_age(task.created_at, now).removesuffix(" ago")),
         "attempt": Text(str(task.fence)),
-        "progress": Text(", ".join(filter(None, [again, telling.told_state(task)]))),
+        "progress": Text(", ".join(filter(None, [again, told_state(task)]))),
     }
 
 

@@ -10,10 +10,10 @@ import typer
 from rich.text import Text
 
 from raincheck.cli.finding_tasks import EVERYTHING, find_task
-from raincheck.cli.plain import told_id
+from raincheck.cli.plain import told_id, told_tool
 from raincheck.cli.store_option import ACTOR, JsonOption, StoreOption, open_existing, run
 from raincheck.cli.task_facts import facts_of
-from raincheck.cli.telling import make_console, told_tool
+from raincheck.cli.telling import make_console
 from raincheck.clock import Clock
 from raincheck.core.commands import Cancel, Command, Pause, Resume
 from raincheck.core.lifecycle import Phase

@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.text import Text
 
 from raincheck.cli.finding_tasks import find_task
-from raincheck.cli.plain import printable, told_id
+from raincheck.cli.plain import printable, told_id, told_state, told_tool
 from raincheck.cli.store_option import JsonOption, StoreOption, open_existing, run
 from raincheck.cli.task_facts import facts_of, said_moment
 from raincheck.cli.task_list import task_table
-from raincheck.cli.telling import make_console, told_state, told_status, told_tool
+from raincheck.cli.telling import make_console, told_status
 from raincheck.cli.watching import Seen, Watch
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Phase

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from raincheck.cli.endings import tell
-from raincheck.cli.workflow_files import refuse_unusable
+from raincheck.cli.unusable import refuse_unusable
 from raincheck.errors import RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.

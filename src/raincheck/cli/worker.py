@@ -10,7 +10,7 @@ from raincheck.cli.endings import tell
 from raincheck.cli.log_output import LogFormat, LogFormatOption, install_handler
 from raincheck.cli.plain import json_of
 from raincheck.cli.serve import ConcurrencyOption, TargetArgument
-from raincheck.cli.workflow_files import refuse_unusable
+from raincheck.cli.unusable import refuse_unusable
 from raincheck.errors import ConfigurationError, RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.

@@ -7,7 +7,8 @@ import typer
 
 from raincheck.cli.endings import Ending
 from raincheck.cli.plain import json_of, printable
-from raincheck.cli.workflow_files import load, refuse_unusable
+from raincheck.cli.unusable import refuse_unusable
+from raincheck.cli.workflow_files import load
 from raincheck.errors import RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raincheck.cli.endings import Unusable, tell
+from raincheck.cli.unusable import find_workflow, refuse_unusable
 from raincheck.cli.workflow_check import FileArgument
-from raincheck.cli.workflow_files import find_workflow, load, refuse_unusable
+from raincheck.cli.workflow_files import load
 from raincheck.errors import RaincheckError
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import typer
 from raincheck.cli.book_option import BookOption
 from raincheck.cli.endings import CODES, refuse
 from raincheck.cli.store_option import StoreOption
+from raincheck.cli.unusable import refuse_unusable
 from raincheck.cli.wishes import PATIENCE, JsonOption, TimeoutOption, Wishes
 from raincheck.cli.wishes import run as run_command
 from raincheck.cli.workflow_check import FileArgument
-from raincheck.cli.workflow_files import refuse_unusable
 from raincheck.errors import RaincheckError
 
 # What follows a line with a backspace alone is printed as it stands.

@@ -13,8 +13,8 @@ from raincheck.cli.book_option import book_path
 from raincheck.cli.calling import Scene, make_manner
 from raincheck.cli.endings import Ending, Unusable, tell
 from raincheck.cli.reaching import quiet, reach
+from raincheck.cli.unusable import find_workflow
 from raincheck.cli.wishes import Wishes
-from raincheck.cli.workflow_files import find_workflow
 from raincheck.cli.workflow_here import HereTarget
 from raincheck.cli.workflow_restoring import Earlier, earlier_run
 from raincheck.cli.workflow_tasks import WorkflowTasks

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from mcp.server.mcpserver import MCPServer
 
-from raincheck.cli.endings import tell
 from raincheck.cli.workflow_files import files_in, load
 from raincheck.clock import Clock, SystemClock
 from raincheck.core.payload import Json
@@ -96,16 +95,16 @@ class WorkflowTasks(Tasks):
             [name for name in before if name not in definitions],
         )
 
-    async def kept_fresh(self, work: Coroutine[Any, Any, T], clock: Clock | None = None) -> T:
+    async def kept_fresh(self, work: Coroutine[Any, Any, T], report: Callable[[str], None]) -> T:
         """Do something, and take in what changes in the file meanwhile."""
-        watching = asyncio.ensure_future(self.watch(clock or SystemClock()))
+        watching = asyncio.ensure_future(self.watch(SystemClock(), report))
         try:
             return await work
         finally:
             watching.cancel()
             await asyncio.wait([watching])
 
-    async def watch(self, clock: Clock, told: Callable[[str], None] = tell) -> None:
+    async def watch(self, clock: Clock, report: Callable[[str], None]) -> None:
         """Look at the file now and then, for ever. One that is just being written is left until it is done."""
         seen = self._taken
         while True:
@@ -113,15 +112,15 @@ class WorkflowTasks(Tasks):
             now = await asyncio.to_thread(signature_of, self.path)
             if now != self._taken and now == seen:
                 self._taken = now
-                await self._take_anew(told)
+                await self._take_anew(report)
             seen = now
 
-    async def _take_anew(self, told: Callable[[str], None]) -> None:
+    async def _take_anew(self, report: Callable[[str], None]) -> None:
         try:
             workflows = await asyncio.to_thread(load, self.path)
             changes = self.take(workflows.definitions)
         except ConfigurationError as error:
-            told(
+            report(
                 f"{self.path} has changed, and can't be used as it is now, so the workflows stay as they were:\n{error}"
             )
             return
@@ -129,7 +128,7 @@ class WorkflowTasks(Tasks):
             # Whatever it is, what was there is served on.
             logger.exception("%s has changed, and can't be read", self.path)
             return
-        told(f"{self.path} has changed, and is used as it is now: {changes}")
+        report(f"{self.path} has changed, and is used as it is now: {changes}")
         await self.tell_of_changes()
         await self._keep_definitions()
 

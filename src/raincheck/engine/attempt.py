@@ -13,7 +13,6 @@ refused, and stops.
 
 import asyncio
 import contextvars
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never, cast
@@ -33,8 +32,9 @@ from raincheck.engine.outcome import Verdict, unwrapped
 from raincheck.engine.reports import Reports
 from raincheck.engine.tools import Place, TaskTool
 from raincheck.errors import IllegalTransition, InvalidValue, LeaseLost, ProtocolError, StoreError, ToolError
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 LOOK_AGAIN_AFTER = 0.1
 """Seconds after which to look whether a body that was asked to stop has to be asked again."""

@@ -1,7 +1,6 @@
 """Everything that runs while an engine runs, and in which order it starts and stops."""
 
 import asyncio
-import logging
 import os
 import secrets
 import socket
@@ -27,8 +26,9 @@ from raincheck.engine.timing import first_of
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.wakeups import Wakeups
 from raincheck.stores.feed import Hint
+from raincheck.tracebacks import text_logger
 
-logger = logging.getLogger(__name__)
+logger = text_logger(__name__)
 
 UNWIND = 3.0
 """Seconds beyond its tool's grace that a body gets to be handed back when the engine stops."""

@@ -10,7 +10,7 @@ from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp_types import ToolAnnotations
 
 from raincheck.core.payload import Json
-from raincheck.engine.toolbox import Toolbox
+from raincheck.engine import Toolbox
 from raincheck.engine.tools import TaskTool
 from raincheck.errors import ConfigurationError
 from raincheck.server.own_calls import caller_of
