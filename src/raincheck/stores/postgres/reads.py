@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from psycopg import AsyncConnection
 from psycopg.errors import DataCorrupted
@@ -19,9 +19,11 @@ from raincheck.stores import rows as shared
 from raincheck.stores.checks import check_secret_name
 from raincheck.stores.journals import journal_of
 from raincheck.stores.postgres import rows
-from raincheck.stores.postgres.clock import DatabaseClock
 from raincheck.stores.postgres.queries import QUERIES
 from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, overdue_of, page_size
+
+if TYPE_CHECKING:
+    from raincheck.stores.postgres.clock import DatabaseClock
 
 Connection: TypeAlias = AsyncConnection[rows.Row]
 
@@ -109,7 +111,7 @@ async def count_states(connection: Connection, scope: Scope, now: datetime) -> d
     return {(tool, state): count for tool, state, count in await _all(connection, "count_states", parameters)}
 
 
-async def overdue(connection: Connection, now: datetime, limit: int, clock: DatabaseClock) -> tuple[Task, ...]:
+async def overdue(connection: Connection, now: datetime, limit: int, clock: "DatabaseClock") -> tuple[Task, ...]:
     asked = clock.elapsed()
     found = await _all(connection, "overdue", {"now": shared.to_micros(now), "limit": page_size(limit)})
     # This is asked again and again, so it keeps the clock right by the way.
