@@ -15,6 +15,8 @@ from suite import ROOT, serving
 
 HERE = Path(__file__).parent
 SERVER = ROOT / "tests/server/plain_server.py"
+WAIT = ("--wait", "2")
+"""Seconds that a call waits, as `drive_plain.mjs` has it too."""
 
 STEPS = [
     "listed",
@@ -42,9 +44,9 @@ def drive(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_the_typescript_sdk_goes_on_with_tasks_in_words(transport: str, tmp_path: Path) -> None:
     if transport == "stdio":
         store = ("--store", str(tmp_path / "tasks.db"))
-        done = drive(tmp_path, "stdio", sys.executable, str(SERVER), "--transport", "stdio", *store)
+        done = drive(tmp_path, "stdio", sys.executable, str(SERVER), "--transport", "stdio", *store, *WAIT)
     else:
-        with serving(SERVER, log=tmp_path / "server.log") as url:
+        with serving(SERVER, *WAIT, log=tmp_path / "server.log") as url:
             done = drive(tmp_path, "http", url)
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = "\n".join(f"{step['step']}: {step['found']}" for step in steps if not step["ok"])
