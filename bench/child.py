@@ -13,8 +13,8 @@ from time import perf_counter, process_time
 from bench.resident import resident
 from bench.work import live
 from raincheck.clock import SystemClock
-from raincheck.core.retention import Retention
-from raincheck.stores.feed import Feed
+from raincheck.core.policies import Retention
+from raincheck.stores.change_feed import Feed
 from raincheck.stores.sqlite import SqliteStore
 
 _CALLERS = 16

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.work import NAMESPACE, live_once
 from raincheck.clock import SystemClock, new_task_id
 from raincheck.core.owner import Owner
-from raincheck.stores.rows import to_moment
+from raincheck.stores.sql import to_moment
 from raincheck.stores.sqlite import SqliteStore
 
 TASKS_EACH = 100

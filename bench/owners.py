@@ -3,7 +3,7 @@
 from starlette.requests import Request
 
 from raincheck import Owner
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk_compat import AnyContext
 
 
 def by_header(context: AnyContext) -> Owner | None:

@@ -15,7 +15,7 @@ from raincheck.clock import SystemClock
 from raincheck.core.owner import Scope
 from raincheck.core.records import TaskId
 from raincheck.stores.requests import Position, TaskQuery
-from raincheck.stores.rows import to_moment
+from raincheck.stores.sql import to_moment
 from raincheck.stores.sqlite import SqliteStore
 
 PAGE = 50

@@ -5,7 +5,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from raincheck.stores.sqlite.connect import connect, open_writer, prepare_file
+from raincheck.stores.sqlite.connection import connect, open_writer, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
 
 Statement: TypeAlias = tuple[str, Any]

@@ -20,7 +20,7 @@ from bench.scale_measure import CALLERS, LISTENERS, STEPS, Site, Spent
 from bench.scale_model import Cost, Costs, Operation
 from bench.scale_server import ASK, WORK
 from raincheck.clock import SystemClock
-from raincheck.opening import open_store
+from raincheck.stores.factory import open_store
 
 IDLE = 10.0
 COMMITTING = 3.0

@@ -12,9 +12,9 @@ from raincheck.core.decide import decide
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
+from raincheck.core.policies import DEFAULT_RETENTION, Retention
 from raincheck.core.records import Task, Tool
-from raincheck.core.retention import DEFAULT_RETENTION, Retention
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.requests import ClaimRequest
 
 NAMESPACE = "bench"

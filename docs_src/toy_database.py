@@ -5,8 +5,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from threading import Lock
 
-from raincheck.core.documents import Documents
-from raincheck.stores.feed import Feeds
+from raincheck.stores.change_feed import Feeds
+from raincheck.stores.documents import Documents
 
 
 class ToyDatabase:

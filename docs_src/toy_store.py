@@ -8,19 +8,17 @@ from datetime import datetime
 from docs_src.toy_database import ToyDatabase
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.content import Artifact, Journal, View
-from raincheck.core.counting import count_live, count_states
-from raincheck.core.document import TaskDocument
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import StoreUnavailable
-from raincheck.stores import checks
+from raincheck.stores import requests
 from raincheck.stores import requests as ask
-from raincheck.stores.feed import Feed, Feeds
-from raincheck.stores.interface import Capabilities
+from raincheck.stores.base import Capabilities
+from raincheck.stores.change_feed import Feed, Feeds
+from raincheck.stores.documents import TaskDocument, count_live, count_states
 
 
 class ToyStore:
@@ -48,7 +46,7 @@ class ToyStore:
             return documents.create(creation, quota, now, claim)
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        checks.check_named_once(changes)
+        requests.check_named_once(changes)
         with self._opened().transaction() as documents:
             for change in changes:
                 documents.keep(change)
@@ -106,17 +104,17 @@ class ToyStore:
         return count_states(self._opened().documents.tasks(), scope, now)
 
     async def secret(self, name: str) -> bytes:
-        checks.check_secret_name(name)
+        requests.check_secret_name(name)
         with self._opened().one_at_a_time:
-            return self._database.secrets.setdefault(name, checks.new_secret())
+            return self._database.secrets.setdefault(name, requests.new_secret())
 
     async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
-        checks.check_definitions(namespace, definitions)
+        requests.check_definitions(namespace, definitions)
         with self._opened().transaction() as documents:
             return documents.remember(namespace, definitions)
 
     async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
-        checks.check_news(namespace, news)
+        requests.check_news(namespace, news)
         with self._opened().transaction() as documents:
             return documents.learn(namespace, news)
 

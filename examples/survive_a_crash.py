@@ -25,10 +25,9 @@ from raincheck import (
     open_store,
     run_until_signal,
 )
-from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase, Status
 from raincheck.core.payload import Json, decode
-from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.core.records import HistoryEntry, Task, TaskId, View
 
 ALICE = Owner.token("https://issuer.example", "alice")
 SETTINGS = Settings(lease=1.0, patience=0.2, look_every=0.5)

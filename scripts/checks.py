@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from raincheck.testing.g1.checks import CHECKS, TOPICS
-from raincheck.testing.g1.roles import DEFAULTS, MEANINGS
-from raincheck.testing.g1.verdicts import Level
+from raincheck.conformance.checks import CHECKS, TOPICS
+from raincheck.conformance.outcome import Level
+from raincheck.conformance.roles import DEFAULTS, MEANINGS
 
 
 def g1_checks() -> str:

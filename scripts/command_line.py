@@ -5,19 +5,19 @@ from typing import Any
 
 from typer.main import get_command
 
-from raincheck.cli.program import program
+from raincheck.cli.app import program
 
 
 def command_line(*names: str) -> str:
     """What commands such as `doctor`, or all of a group such as `tasks`, take."""
     top: Any = get_command(program)
-    return "\n\n".join(part for name in names for part in _about(f"raincheck {name}", top.commands[name]))
+    return "\n\n".join(part for name in names for part in _about(f"raincheck {name}", top.get_command(None, name)))
 
 
 def _about(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - of a library that typer keeps to itself
-    inner = getattr(command, "commands", {})
-    for word, one in inner.items():
-        yield from _about(f"{name} {word}", one)
+    inner = getattr(command, "lazy", {})
+    for word in inner:
+        yield from _about(f"{name} {word}", command.get_command(None, word))
     if not inner:
         yield "\n\n".join(
             [f"## {name}", _usage(name, command), command.help, "\n".join(_options(command)), _end(command)]

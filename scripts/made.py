@@ -5,10 +5,10 @@ from pathlib import Path
 
 from scripts import shapes
 
-from raincheck.workflows import schema
+from raincheck.workflows import load
 
 
 def files(root: Path) -> Iterator[tuple[Path, str]]:
     """Each with what it should say."""
-    yield from ((module, shapes.write(module)) for module in sorted(root.glob("src/raincheck/wire/*_shapes.py")))
-    yield from ((file, schema.written()) for file in root.glob("src/raincheck/workflows/schema.json"))
+    yield from ((module, shapes.write(module)) for module in sorted(root.glob("src/raincheck/wire/*_types.py")))
+    yield from ((file, load.written()) for file in root.glob("src/raincheck/workflows/schema.json"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from raincheck.cli.demo.playing import run, show_ending
+from raincheck.cli.demo.story import run, show_ending
 
 WIDTH = 110
 

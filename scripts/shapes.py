@@ -15,13 +15,13 @@ ROOT = Path(__file__).parent.parent
 SCHEMAS = "tests/wire/schemas"
 
 MODULES: dict[str, dict[str, tuple[str, ...]]] = {
-    "g1_shapes": {
+    "v2025_types": {
         "mcp-2025-11-25": (
             *("RelatedTaskMetadata", "TaskStatus", "Task", "CreateTaskResult", "GetTaskResult"),
             *("CancelTaskResult", "ListTasksResult", "TaskStatusNotificationParams", "ProgressNotification.params"),
         ),
     },
-    "g2_shapes": {
+    "v2026_types": {
         "tasks-2026-07-28": (
             *("Error", "ElicitRequest", "CreateMessageRequest", "ListRootsRequest", "InputRequest", "InputRequests"),
             *("TaskStatus", "TaskFields", "Task", "WorkingTask", "InputRequiredTask", "CompletedTask", "FailedTask"),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raincheck.address import MemoryAddress, PostgresAddress, SqliteAddress, Synchronous, parse_address
 from raincheck.errors import ConfigurationError
+from raincheck.stores.url import MemoryAddress, PostgresAddress, SqliteAddress, Synchronous, parse_address
 
 
 @pytest.mark.parametrize("text", ["memory:", "memory://", "MEMORY:", "Memory://"])

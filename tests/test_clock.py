@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from raincheck.clock import Clock, SystemClock, new_task_id
-from raincheck.core.text import check_name
+from raincheck.core.validation import check_name
 
 
 def test_the_clock_of_this_machine_tells_the_time_in_utc() -> None:

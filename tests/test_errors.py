@@ -64,7 +64,9 @@ def test_the_drawing_is_complete_and_in_the_order_of_the_code() -> None:
     assert set(drawn) == set(CLASSES)
     for module in {member.__module__ for member in CLASSES.values()}:
         here = [
-            name for name, member in vars(sys.modules[module]).items() if getattr(member, "__module__", "") == module
+            name
+            for name, member in vars(sys.modules[module]).items()
+            if inspect.isclass(member) and member.__module__ == module
         ]
         assert [name for name in drawn if name in here] == here
 

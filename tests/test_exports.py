@@ -67,5 +67,5 @@ def test_who_only_calls_the_tasks_of_others_does_without_the_engine_until_it_is_
 
 @pytest.mark.cold
 def test_importing_a_part_imports_no_more_than_it_needs() -> None:
-    for module in ("raincheck.core.decide", "raincheck.stores.interface", "raincheck.stores.memory"):
+    for module in ("raincheck.core.decide", "raincheck.stores.base", "raincheck.stores.memory"):
         assert not _imported_by(f"import {module}") & HEAVY

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raincheck.futures import set_going
+from raincheck._async import set_going
 
 pytestmark = pytest.mark.anyio
 

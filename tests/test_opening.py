@@ -7,8 +7,8 @@ import pytest
 
 from raincheck import open_store
 from raincheck.errors import ConfigurationError, StoreUnavailable
-from raincheck.opening import VARIABLE, make_store
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
+from raincheck.stores.factory import STORE_VARIABLE, make_store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import FakeClock, Scene
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A state folder of this test's own, and no variable set."""
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(STORE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "state"
@@ -89,13 +89,13 @@ async def test_an_absolute_path_is_four_slashes(tmp_path: Path) -> None:
 
 
 async def test_without_a_name_the_variable_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(VARIABLE, "named.db")
+    monkeypatch.setenv(STORE_VARIABLE, "named.db")
     async with open_store():
         assert (tmp_path / "named.db").is_file()
 
 
 async def test_a_name_goes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "not a store: at all")
+    monkeypatch.setenv(STORE_VARIABLE, "not a store: at all")
     async with open_store("memory:") as store:
         assert isinstance(store, MemoryStore)
 
@@ -104,7 +104,7 @@ async def test_a_variable_that_means_nothing_is_an_error_and_not_the_default(
     monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
     for value, message in (("redis://host", "unknown kind 'redis'"), ("  ", "the store's name is empty")):
-        monkeypatch.setenv(VARIABLE, value)
+        monkeypatch.setenv(STORE_VARIABLE, value)
         with pytest.raises(ConfigurationError, match=message):
             async with open_store():
                 pass
@@ -126,7 +126,7 @@ async def test_a_path_may_be_a_path(tmp_path: Path) -> None:
 async def test_with_neither_it_is_in_the_users_state_folder_which_nobody_else_may_enter(
     monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(STORE_VARIABLE, "")
     async with open_store() as store:
         assert await _is_open(store)
     file = state / "raincheck" / "tasks.db"

@@ -12,8 +12,7 @@ from typing import cast
 
 import pytest
 
-from raincheck.clock import SystemClock
-from raincheck.timers import FEW, Timers
+from raincheck.clock import FEW, SystemClock, Timers
 
 
 class FakeLoop:

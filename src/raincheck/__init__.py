@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING
 
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
-from raincheck.core.retention import Retention
-from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.errors import ProtocolError, RaincheckError, TaskFailed, TaskNotFound, ToolError
-from raincheck.wire.plain_tools import PlainTools
+from raincheck.wire.fallback_tools import PlainTools
 
 if TYPE_CHECKING:
     from raincheck.engine import Engine, Reply, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
-    from raincheck.opening import open_store
     from raincheck.server import Tasks
+    from raincheck.stores.factory import open_store
 
 __all__ = [
     "Engine",
@@ -47,7 +46,7 @@ _WHERE = {
         ("Engine", "Reply", "Settings", "SyncTaskContext", "TaskContext", "Toolbox", "run_until_signal"),
         "raincheck.engine",
     ),
-    "open_store": "raincheck.opening",
+    "open_store": "raincheck.stores.factory",
     "Tasks": "raincheck.server",
 }
 

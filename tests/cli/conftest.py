@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from calls_kit import OLDER, SERVER, serving
 
-from raincheck.cli.log_output import LogHandler
+from raincheck.cli.output.log import LogHandler
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from raincheck import open_store
-from raincheck.cli.program import program
-from raincheck.core.durations import Sketch
+from raincheck.cli.app import program
+from raincheck.core.histogram import Sketch
 
 SERVER = """
 from mcp.server.mcpserver import MCPServer

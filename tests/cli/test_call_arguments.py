@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from raincheck.cli.arguments import check_arguments, read_arguments, read_files
-from raincheck.cli.endings import Unusable
-from raincheck.cli.schemas import in_words, titles_of
+from raincheck.cli.exit_codes import Unusable
+from raincheck.cli.prompts.arguments import check_arguments, in_words, read_arguments, read_files, titles_of
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

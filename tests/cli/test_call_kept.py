@@ -99,7 +99,7 @@ def tasks() -> list[str]:
 
 @pytest.mark.usefixtures("written")
 def test_a_task_that_can_not_be_written_down_is_told_of(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.client.book.LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr("raincheck.client.saved_calls.LOCK_TIMEOUT", 0.1)
     with locked_book(PATIENCE):
         done = run("call", url, "hold", "--json")
     assert done.returncode == 4

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp_types import CallToolResult
 
-from raincheck.cli.results import print_result
+from raincheck.cli.output.results import print_result
 
 
 def result_of(*content: dict[str, Any], **more: Any) -> CallToolResult:

@@ -13,7 +13,7 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCResponse
 
-from raincheck.cli.contact import Contact, Incoming
+from raincheck.cli.remote.connect import Contact, Incoming
 
 pytestmark = pytest.mark.usefixtures("workshop")
 

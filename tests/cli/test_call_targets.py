@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from calls_kit import run
 
-from raincheck.cli.endings import Unusable
-from raincheck.cli.targets import CommandTarget, UnixTarget, read_target
-from raincheck.cli.unquoted import check_quotes
-from raincheck.cli.url_target import UrlTarget
+from raincheck.cli.commands.call import check_quotes
+from raincheck.cli.exit_codes import Unusable
+from raincheck.cli.remote.target import CommandTarget, UnixTarget, UrlTarget, read_target
 
 pytestmark = pytest.mark.usefixtures("folder")
 

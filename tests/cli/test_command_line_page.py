@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calls_kit import PATIENCE, PROGRAM, environment
 
-from raincheck.cli.endings import Ending
+from raincheck.cli.exit_codes import Ending
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/use-the-command-line.md").read_text(encoding="utf-8")
 SERVER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from raincheck.cli.program import program
-from raincheck.testing.g1 import CHECKS
+from raincheck.cli.app import program
+from raincheck.conformance import CHECKS
 
 FAKE = Path(__file__).parents[1] / "testing/g1/fake_stdio.py"
 BROKEN = FAKE.with_name("broken_servers.py")
@@ -179,7 +179,7 @@ def test_without_its_extra_the_program_says_what_to_install() -> None:
 
 
 def test_every_check_can_be_chosen_by_its_id() -> None:
-    from raincheck.cli.checking import choose
+    from raincheck.cli.commands.conformance import choose
 
     for check in CHECKS:
         assert choose([check.id]) == [check]

@@ -8,12 +8,12 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolRequestParams
 
 from raincheck import Tasks
-from raincheck.core.durations import Sketch
-from raincheck.engine.tools import make_tool
-from raincheck.server.choosing import ENOUGH, SOON, Known, choose_inline, choose_plain
-from raincheck.server.explaining import ExplainedTool, Gets, Treatment, explain_tool
-from raincheck.server.policy import TaskPolicy
-from raincheck.server.served import ServedTool
+from raincheck.core.histogram import Sketch
+from raincheck.engine.tool import make_tool
+from raincheck.server.explain import ExplainedTool, Gets, Treatment, explain_tool
+from raincheck.server.tools.policy import TaskPolicy
+from raincheck.server.tools.registry import ServedTool
+from raincheck.server.wait_policy import ENOUGH, SOON, Known, choose_inline, choose_plain
 from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,10 @@ from typing import cast
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from raincheck.cli.loading import load_tasks, split_target, stdout_aside
+from raincheck.cli.loader import load_tasks, split_target, stdout_aside
 from raincheck.errors import ConfigurationError
 from raincheck.server import Tasks
-from raincheck.server.sdk import AnyServer
+from raincheck.server.sdk_compat import AnyServer
 
 pytestmark = pytest.mark.usefixtures("folder")
 

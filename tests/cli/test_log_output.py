@@ -15,8 +15,8 @@ from calls_kit import run
 from mcp.server.mcpserver.utilities.logging import configure_logging
 from rich.logging import RichHandler
 
-from raincheck.cli import log_output
-from raincheck.cli.log_output import WINDOW, JsonFormatter, LogFormat, LogHandler, TextFormatter, install_handler
+from raincheck.cli.output import log
+from raincheck.cli.output.log import WINDOW, JsonFormatter, LogFormat, LogHandler, TextFormatter, install_handler
 from raincheck.tracebacks import text_logger
 
 TASK_ID = "01a1e0587e4040711d28f872842ab102ad4fa6b73298"
@@ -211,7 +211,7 @@ def test_in_json_a_field_is_kept_whatever_its_value_or_its_name(as_json: Log) ->
 
 
 def test_only_so_many_errors_are_remembered(text: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_output, "MAX_TRACKED", 2)
+    monkeypatch.setattr(log, "MAX_TRACKED", 2)
     for number in (1, 2, 3, 3, 1):
         text.logger.error("failure %d", number)
     assert len(text.lines) == 4
@@ -317,7 +317,7 @@ def test_on_stdio_a_failed_attempt_is_all_that_is_logged_and_its_line_has_the_wh
     assert run("call", f'sh -c "{program} serve server.py 2> server.log"', "crash").returncode == 1
     (task,) = json.loads(run("tasks", "ls", "--store", "tasks.db", "--json").stdout)
     first, *below = Path("server.log").read_text(encoding="utf-8").splitlines()
-    assert f" ERROR raincheck.engine.outcome: task {task['id']}: attempt 1 of tool crash raised" in first
+    assert f" ERROR raincheck.engine.execution.attempt: task {task['id']}: attempt 1 of tool crash raised" in first
     assert below[0] == "    Traceback (most recent call last):"
     assert below[-1] == "    RuntimeError: boom"
     assert all(line.startswith("    ") for line in below)

@@ -6,14 +6,14 @@ import pytest
 from operator_kit import START, in_store, lines, one_of_each, run, told
 from rich.console import Console
 
-from raincheck.cli.selecting import EndedWord, StatusWord
-from raincheck.cli.task_list import task_table
+from raincheck.cli.commands.tasks.ls import task_table
 from raincheck.clock import new_task_id
 from raincheck.core.commands import Fail, Note, Release
 from raincheck.core.lifecycle import TERMINAL, Phase, Status
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.records import Progress, Task, Tool
+from raincheck.operations.select import EndedWord, StatusWord
 from raincheck.testing import FakeClock, Scene
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -11,16 +11,15 @@ import pytest
 from operator_kit import LONG, START, in_store
 from typer.testing import CliRunner
 
-from raincheck.cli.program import program
+from raincheck.cli.app import program
 from raincheck.core.commands import Complete, Fail, Note, Park
-from raincheck.core.content import InputKind, InputRequest
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
-from raincheck.core.records import Progress, TaskId, Tool
+from raincheck.core.records import InputKind, InputRequest, Progress, TaskId, Tool
 from raincheck.stores.requests import HeldAttempt
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import ALICE, BOB
+from raincheck.testing.harness import ALICE, BOB
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/operate-a-store.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?", PAGE, re.DOTALL)
@@ -104,7 +103,7 @@ def test_the_output_on_the_page_is_what_is_printed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RAINCHECK_STORE", "tasks.db")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 48 * 1_024**3))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - a stand-in
     new = f"{int(clock.now().timestamp() * 1_000):012x}" + "7d15c8e0".ljust(32, "0")
-    monkeypatch.setattr("raincheck.cli.task_retry.new_task_id", lambda _: TaskId(new))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - likewise
+    monkeypatch.setattr("raincheck.cli.commands.tasks.control.new_task_id", lambda _: TaskId(new))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - likewise
     for block, output in BLOCKS:
         printed = printed_by(block, clock)
         if output:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from raincheck.cli.measuring import gathered
-from raincheck.cli.plots import BLOCKS, PLAIN, bar, levels_for, sparkline
+from raincheck.cli.commands.stats import BLOCKS, PLAIN, bar, levels_for, sparkline
+from raincheck.operations.statistics import gathered
 
 
 def test_a_sparkline_has_a_column_for_each_value() -> None:

@@ -12,7 +12,7 @@ import pytest
 from operator_kit import STORE
 from typer.testing import CliRunner
 
-from raincheck.cli.program import program
+from raincheck.cli.app import program
 
 pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.timeout(90)]
 

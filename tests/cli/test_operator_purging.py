@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from operator_kit import LONG, START, STORE, ids_kept, in_store, lines, one_of_each, run, told
 
-from raincheck.cli import task_purge
-from raincheck.cli.program import program
+from raincheck.cli.app import program
+from raincheck.cli.commands.tasks import purge
 from raincheck.core.commands import Cancel, Complete, Note
 from raincheck.core.owner import Owner
 from raincheck.core.payload import SEAL, Payload, encode
@@ -170,7 +170,7 @@ def test_a_child_whose_parent_lives_is_left_and_that_is_told() -> None:
 
 
 def test_many_are_deleted_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_purge, "BATCH", 3)
+    monkeypatch.setattr(purge, "BATCH", 3)
 
     async def work(scene: Scene) -> None:
         for _ in range(10):

@@ -7,16 +7,15 @@ import pytest
 from operator_kit import START, in_store, lines, one_of_each, run, told
 
 from raincheck import open_store
-from raincheck.cli.finding_tasks import NoSuchTask, find_task
-from raincheck.cli.task_facts import document_of
 from raincheck.clock import new_task_id
 from raincheck.core.commands import Complete, Fail, Note, Park, Pause, Release
-from raincheck.core.content import Artifact
 from raincheck.core.payload import SEAL, Payload, encode
-from raincheck.core.records import Progress, Task, TaskId
+from raincheck.core.records import Artifact, Progress, Task, TaskId
+from raincheck.operations.select import NoSuchTask, find_task
+from raincheck.operations.serialize import document_of
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.usefixtures("folder")
 

@@ -6,13 +6,13 @@ import pytest
 from operator_kit import START, STORE, in_store, lines, one_of_each, told
 from rich.console import Console
 
-from raincheck.cli.measuring import HOURS, Stats, measure
-from raincheck.cli.selecting import Filters
-from raincheck.cli.stats import print_stats
+from raincheck.cli.commands.stats import print_stats
 from raincheck.core.commands import Cancel, Complete
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.payload import encode
 from raincheck.core.records import Tool
+from raincheck.operations.select import Filters
+from raincheck.operations.statistics import HOURS, Stats, measure
 from raincheck.testing import FakeClock, Scene
 
 pytestmark = pytest.mark.usefixtures("folder")

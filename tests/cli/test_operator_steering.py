@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from operator_kit import LONG, START, ids_kept, in_store, lines, load, one_of_each, run, told
 
-from raincheck.cli import task_steer
-from raincheck.cli.task_retry import last_retry
+from raincheck.cli.commands.tasks import control
+from raincheck.cli.commands.tasks.control import last_retry
 from raincheck.core.commands import Cancel, Complete, Fail, Note
 from raincheck.core.create import create
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import SEAL, Payload, encode
+from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.core.retry import RetryPolicy
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import ALICE, BOB, EVERYTHING
+from raincheck.testing.harness import ALICE, BOB, EVERYTHING
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -214,7 +214,7 @@ def test_what_was_run_again_is_not_run_again_twice() -> None:
 
 
 def test_of_what_came_after_it_no_more_than_the_newest_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.cli.task_retry.MOST_READ", 3)
+    monkeypatch.setattr("raincheck.cli.commands.tasks.control.MOST_READ", 3)
     read: list[str] = []
 
     async def work(scene: Scene) -> Task | None:
@@ -251,8 +251,8 @@ def test_a_task_that_ends_in_between_is_told_of_as_it_is_then() -> None:
     async def work(scene: Scene) -> str:
         task = await scene.begin()
         await scene.do(task, Complete(1, encode(1)))
-        with pytest.raises(task_steer.NotDone) as caught:
-            await task_steer._apply(scene.store, task, Cancel("operator"), START)  # pyright: ignore[reportPrivateUsage] - the moment between
+        with pytest.raises(control.NotDone) as caught:
+            await control._apply(scene.store, task, Cancel("operator"), START)  # pyright: ignore[reportPrivateUsage] - the moment between
         return str(caught.value)
 
     assert in_store(work) == "is completed: nothing changed"

@@ -15,15 +15,15 @@ from operator_kit import START, STORE, in_store, lines, one_of_each, run, told
 from rich.console import Console
 
 from raincheck import open_store
-from raincheck.cli.task_watch import Board
-from raincheck.cli.watching import Seen, Watch
+from raincheck.cli.commands.tasks.watch import Board
 from raincheck.core.commands import Cancel, Complete, Note
 from raincheck.core.payload import encode
+from raincheck.core.policies import Retention
 from raincheck.core.records import Progress, TaskId
-from raincheck.core.retention import Retention
-from raincheck.stores.apply import apply
+from raincheck.operations.watch import Seen, Watch
+from raincheck.stores.commit import apply
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.usefixtures("folder")
 

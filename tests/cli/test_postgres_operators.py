@@ -12,9 +12,9 @@ from operator_kit import START, in_store, one_of_each, run
 from postgres_serving import PostgresServer
 from worker_kit import SECRET, with_password
 
-from raincheck.cli.databases import typed_store
 from raincheck.clock import SystemClock
 from raincheck.core.records import Task
+from raincheck.operations.storage_health import typed_store
 from raincheck.testing import FakeClock, Scene
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raincheck.cli.secrecy import cover, shown_server
+from raincheck.operations.redact import cover, shown_server
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import AnyHttpUrl
 from typer.testing import CliRunner
 
-from raincheck.cli.program import program
-from raincheck.cli.serving import asks_who, is_open_to_others, parse_endpoint
+from raincheck.cli.app import program
+from raincheck.cli.commands.serve import asks_who, is_open_to_others, parse_endpoint
 
 pytestmark = pytest.mark.usefixtures("workshop")
 

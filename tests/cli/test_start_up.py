@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from raincheck.cli.conformance import ANSWERED_WITHIN
-from raincheck.testing.g1.caller import Pace
+from raincheck.cli.commands.conformance import ANSWERED_WITHIN
+from raincheck.conformance.caller import Pace
 
 pytestmark = pytest.mark.cold
 
@@ -16,7 +16,7 @@ HEAVY = {"mcp", "httpx2", "jsonschema", "psycopg", "uvicorn", *(f"raincheck.{par
 
 
 def test_the_program_is_there_without_what_only_some_commands_need() -> None:
-    script = "import json, sys; import raincheck.cli.program; print(json.dumps(list(sys.modules)))"
+    script = "import json, sys; import raincheck.cli.app; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(json.loads(done.stdout)) & HEAVY == set()
 
@@ -26,6 +26,6 @@ def test_the_suite_is_as_patient_as_it_says_of_itself() -> None:
 
 
 def test_servers_in_python_need_nothing_that_only_workflows_do() -> None:
-    script = "import json, sys; import raincheck.cli.loading; print(json.dumps(list(sys.modules)))"
+    script = "import json, sys; import raincheck.cli.loader; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(json.loads(done.stdout)) & {"jinja2", "yaml"} == set()

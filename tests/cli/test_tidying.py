@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from raincheck.cli.tidying import run_tidily
+from raincheck.cli.exit_codes import run_tidily
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

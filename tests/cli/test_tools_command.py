@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from reports_kit import SERVER, run, teach, told, write
 
-from raincheck.cli.loading import load_tasks
+from raincheck.cli.loader import load_tasks
 from raincheck.stores.sqlite.migrate import APPLICATION_ID
-from raincheck.wire.spoken import in_words
+from raincheck.wire.fallback_text import in_words
 
 pytestmark = pytest.mark.usefixtures("folder")
 

@@ -9,8 +9,8 @@ import pytest
 from reports_kit import teach, write
 from rich.console import Console
 
-from raincheck.cli.explained import print_explanation
-from raincheck.cli.loading import load_tasks
+from raincheck.cli.commands.tools import print_explanation
+from raincheck.cli.loader import load_tasks
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/see-what-tools-do.md").read_text(encoding="utf-8")
 COLUMNS = 100

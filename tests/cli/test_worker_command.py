@@ -10,7 +10,7 @@ import pytest
 from calls_kit import PATIENCE, run
 from worker_kit import SECRET, started, with_password, write_reports
 
-from raincheck.cli.loading import load_tasks
+from raincheck.cli.loader import load_tasks
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError

@@ -12,11 +12,11 @@ import pytest
 from mcp_types import CallToolResult
 from workflow_kit import FLOWS, a_flow, write_flows
 
-from raincheck.cli.workflow_tasks import LOOK_EVERY, WorkflowTasks
 from raincheck.client import TaskClient
 from raincheck.engine import Engine
 from raincheck.errors import StoreUnavailable
 from raincheck.testing.clock import FakeClock
+from raincheck.workflows.serve import LOOK_EVERY, WorkflowTasks
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("folder"), pytest.mark.timeout(60)]
 
@@ -180,7 +180,7 @@ async def test_whatever_goes_wrong_with_a_change_the_next_one_is_taken(
 
     async with watched(a_flow("one")) as (file, client):
         with monkeypatch.context() as broken:
-            broken.setattr("raincheck.cli.workflow_tasks.load", fail)
+            broken.setattr("raincheck.workflows.serve.load", fail)
             assert await file.write(a_flow("two")) == ""
         assert "flows.yaml has changed, and can't be read" in caplog.text
         assert (await file.write(a_flow("three"))).endswith("new: three; gone: one")

@@ -10,7 +10,7 @@ from raincheck.core.commands import Cancel, Park
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.testing import Scene
-from raincheck.testing.scene import NAMESPACE
+from raincheck.testing.harness import NAMESPACE
 from raincheck.workflows import Machine, load_workflows
 
 REVIEW = """

@@ -7,7 +7,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from raincheck.client import Question
-from raincheck.client.asked import Asked, key_of
+from raincheck.client.inputs import Asked, key_of
 from raincheck.errors import InvalidValue
 
 pytestmark = pytest.mark.anyio

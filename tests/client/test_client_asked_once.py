@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, ElicitRequestParams, ElicitResult
 
 from raincheck.client import InputNeeded, by_hand
-from raincheck.client.consulting import TAKEN_WITHIN, Consulting
+from raincheck.client.inputs import TAKEN_WITHIN, Consulting
 from raincheck.core.lifecycle import Status
 from raincheck.testing import FakeClock
 

@@ -7,12 +7,12 @@ from client_wires import SkippingClock
 from mcp.shared.exceptions import MCPError
 
 from raincheck.client import ServerUnreachable
-from raincheck.wire import codes
+from raincheck.wire import errors
 
 pytestmark = pytest.mark.anyio
 
 BOTH = pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])
-AWAY = MCPError(codes.INTERNAL_ERROR, codes.AWAY)
+AWAY = MCPError(errors.INTERNAL_ERROR, errors.AWAY)
 
 
 @BOTH
@@ -41,7 +41,7 @@ async def test_a_server_whose_store_stays_away_is_told_to_be_out_of_reach_and_th
 async def test_another_internal_error_is_the_servers_own(version: str) -> None:
     fake = Fake(version)
     for method in ("tasks/get", "tasks/result"):
-        fake.says(method, MCPError(codes.INTERNAL_ERROR, "Internal server error"))
+        fake.says(method, MCPError(errors.INTERNAL_ERROR, "Internal server error"))
     async with fake.client(clock=SkippingClock()) as client:
         with pytest.raises(MCPError, match="Internal server error"):
             await client.call_tool("work")

@@ -12,7 +12,7 @@ from client_wires import SkippingClock
 from mcp.shared.exceptions import MCPError
 
 from raincheck.client import CallLost, ServerUnreachable, TaskClient
-from raincheck.client.following import LONGEST, SHORTEST, UNSAID
+from raincheck.client.polling import LONGEST, SHORTEST, UNSAID
 from raincheck.errors import ConfigurationError
 
 pytestmark = pytest.mark.anyio

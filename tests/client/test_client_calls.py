@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from raincheck import TaskContext
 from raincheck.client import Progress, TaskCancelled, Update
-from raincheck.client.raw import Anything, ask_about
+from raincheck.client.protocols.base import Anything, ask_about
 from raincheck.core.lifecycle import Status
 from raincheck.errors import TaskNotFound
 

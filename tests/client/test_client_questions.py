@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, TextContent
 
 from raincheck.client import InputNeeded, TaskClient, by_hand
-from raincheck.client.talk import MOST_STREAMS
+from raincheck.client.session import MOST_STREAMS
 from raincheck.core.lifecycle import Status
 from raincheck.errors import InvalidValue
 

@@ -5,24 +5,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from raincheck.core.change import Change
-from raincheck.core.commands import (
-    Cancel,
-    Claim,
-    Command,
-    Complete,
-    Fail,
-    Note,
-    Park,
-    Pause,
-)
-from raincheck.core.content import Artifact, InputKind, InputRequest, Step
+from raincheck.core.commands import Cancel, Claim, Command, Complete, Fail, Note, Park, Pause
 from raincheck.core.create import NewTask, create
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
-from raincheck.core.records import Task, TaskId, Tool
+from raincheck.core.records import Artifact, InputKind, InputRequest, Step, Task, TaskId, Tool
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)

@@ -6,11 +6,11 @@ import pytest
 from story import SITUATIONS, after, asking, at, change, question
 
 from raincheck.core.commands import Answer
-from raincheck.core.content import InputRequest
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import LIVE, Phase, Status
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, encode
+from raincheck.core.records import InputRequest
 from raincheck.errors import IllegalTransition, TooLarge
 
 YES, NO = encode("yes"), encode("no")

@@ -15,10 +15,9 @@ from raincheck.core.lifecycle import Event, Phase, Status
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, Payload, encode
+from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy
 from raincheck.core.records import TaskId, Tool
-from raincheck.core.retention import DEFAULT_RETENTION, Retention
-from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
-from raincheck.core.text import NAME_LIMIT
+from raincheck.core.validation import NAME_LIMIT
 from raincheck.errors import InvalidValue, NotJson, TooLarge
 
 LIMITS = Limits()

@@ -8,15 +8,14 @@ import pytest
 from story import CLAIM, LIMITS, START, artifact, at, change, new, question, step
 
 from raincheck.core.commands import Answer, Cancel, Command, Complete, Interrupt, Note, Pause, Release
-from raincheck.core.content import Artifact
 from raincheck.core.create import create
-from raincheck.core.document import TaskDocument
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
-from raincheck.core.records import Progress, TaskId
-from raincheck.core.retention import Retention
+from raincheck.core.policies import Retention
+from raincheck.core.records import Artifact, Progress, TaskId
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange
+from raincheck.stores.documents import TaskDocument
 
 
 def _new(**fields: Any) -> TaskDocument:

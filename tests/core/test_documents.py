@@ -10,16 +10,15 @@ from story import CLAIM, LIMITS, START, at, change, new
 from raincheck.core.change import Change, Creation
 from raincheck.core.commands import Cancel, Command, Complete, Note, Release, Signal
 from raincheck.core.create import create
-from raincheck.core.document import TaskDocument
-from raincheck.core.documents import Documents
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
+from raincheck.core.policies import Retention
 from raincheck.core.records import Task, TaskId
-from raincheck.core.retention import Retention
 from raincheck.errors import AlreadyRecorded, QuotaExceeded, StaleChange, TaskNotFound
+from raincheck.stores.documents import Documents, TaskDocument
 
 BRIEF = Retention(keep=timedelta(seconds=60))
 

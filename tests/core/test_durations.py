@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raincheck.core.durations import EDGES, LAST, MOST, MOST_TOOLS, Sketch, merge_news
+from raincheck.core.histogram import EDGES, LAST, MOST, MOST_TOOLS, Sketch, merge_news
 from raincheck.errors import InvalidValue
 
 MONTH = 30 * 24 * 3_600.0

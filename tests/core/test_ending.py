@@ -8,7 +8,7 @@ from raincheck.core.decide import decide
 from raincheck.core.lifecycle import LIVE, Phase, Status
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, encode
-from raincheck.core.text import MESSAGE_LIMIT
+from raincheck.core.validation import MESSAGE_LIMIT
 from raincheck.errors import IllegalTransition, LeaseLost, TooLarge
 
 REPORT = encode({"rows": 3})

@@ -10,7 +10,7 @@ import pytest
 import raincheck.core
 
 MODULES = [
-    "raincheck.address",
+    "raincheck.stores.url",
     "raincheck.stores.requests",
     *(module.name for module in pkgutil.iter_modules(raincheck.core.__path__, "raincheck.core.")),
 ]

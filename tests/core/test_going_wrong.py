@@ -10,7 +10,7 @@ from raincheck.core.decide import decide
 from raincheck.core.lifecycle import LIVE, Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, decode, encode
-from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.errors import IllegalTransition, TooLarge
 
 STEADY = RetryPolicy(attempts=3, first=timedelta(seconds=2), factor=3.0, jitter=0.5)

@@ -3,12 +3,12 @@
 import pytest
 from story import CLAIM, SITUATIONS, after, at, change, created, running
 
+from raincheck.core.change import move, target
 from raincheck.core.commands import Cancel, Complete, Due, Note, Park, Pause, Resume, Signal
 from raincheck.core.lifecycle import LIVE, TERMINAL, TRANSITIONS, Event, Phase
-from raincheck.core.move import move, target
 from raincheck.core.payload import encode
+from raincheck.core.policies import Retention
 from raincheck.core.records import Progress
-from raincheck.core.retention import Retention
 from raincheck.errors import IllegalTransition
 
 WAITING = (Phase.PARKED, Phase.PAUSED)

@@ -9,15 +9,14 @@ import pytest
 from story import CLAIM, START, after, artifact, asking, at, change, new, question, running, step
 
 from raincheck.core.commands import Due, Fail, Note, Release
-from raincheck.core.content import Artifact, InputKind, InputRequest, Step
 from raincheck.core.create import create
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Payload, encode
-from raincheck.core.records import Progress, Task, TaskId
-from raincheck.core.text import MESSAGE_LIMIT, NAME_LIMIT
+from raincheck.core.records import Artifact, InputKind, InputRequest, Progress, Step, Task, TaskId
+from raincheck.core.validation import MESSAGE_LIMIT, NAME_LIMIT
 from raincheck.errors import AlreadyRecorded, InvalidValue, TooLarge
 
 

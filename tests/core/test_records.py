@@ -11,9 +11,8 @@ from raincheck.core.commands import Cancel, Claim, Complete
 from raincheck.core.lifecycle import TERMINAL, Phase, Status
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
+from raincheck.core.policies import Retention, RetryPolicy
 from raincheck.core.records import Attempt, Lease, Progress, State, Task, TaskId, Tool
-from raincheck.core.retention import Retention
-from raincheck.core.retry import RetryPolicy
 
 OTHER: dict[str, Any] = {
     "id": TaskId("other"),

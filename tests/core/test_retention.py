@@ -10,7 +10,7 @@ from story import CLAIM, START, after, at, change, created
 
 from raincheck.core.commands import Complete, Expire
 from raincheck.core.payload import encode
-from raincheck.core.retention import DEFAULT_RETENTION, LONGEST_KEEP, Retention, clamp_ttl
+from raincheck.core.policies import DEFAULT_RETENTION, LONGEST_KEEP, Retention, clamp_ttl
 from raincheck.errors import ConfigurationError
 
 ZERO = timedelta(0)

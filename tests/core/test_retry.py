@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raincheck.core.retry import DEFAULT_RETRY, LONGEST_WAIT, OnInterrupt, RetryPolicy, pause_after
+from raincheck.core.policies import DEFAULT_RETRY, LONGEST_WAIT, OnInterrupt, RetryPolicy, pause_after
 from raincheck.errors import ConfigurationError, InvalidValue
 
 ZERO = timedelta(0)

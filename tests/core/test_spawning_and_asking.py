@@ -12,13 +12,13 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner, OwnerKind
 from raincheck.core.payload import encode
+from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Task
-from raincheck.core.retry import RetryPolicy
 from raincheck.errors import InvalidValue
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import BOB, LEASE
+from raincheck.testing.harness import BOB, LEASE
 
 STORE: Store = MemoryStore()
 

@@ -22,8 +22,8 @@ from raincheck.core.commands import (
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import encode
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Lease, Progress
-from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import InvalidValue, LeaseLost
 
 SIGNAL = Signal("worker-2", "child task-2 ended")

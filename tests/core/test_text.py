@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raincheck.core.text import MESSAGE_LIMIT, NAME_LIMIT, check_name, clip
+from raincheck.core.validation import MESSAGE_LIMIT, NAME_LIMIT, check_name, clip
 from raincheck.errors import InvalidValue, TooLarge
 
 ANY_TEXT = st.text(st.characters()) | st.text(st.sampled_from("\0a\ud800\udfffé😀"))

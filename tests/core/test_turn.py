@@ -7,10 +7,10 @@ import pytest
 from story import CLAIM, SITUATIONS, START, after, created
 
 from raincheck.core.commands import Release
+from raincheck.core.fair_queue import Place, enters_queue, next_turn
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.core.turn import Place, enters_queue, next_turn
 
 ALICE, BOB = Owner.token("issuer", "alice"), Owner.token("issuer", "bob")
 OLD = Tool("build_report", "0")

@@ -17,7 +17,7 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import BaseModel
 
 from raincheck import RetryPolicy, Settings, TaskContext, Tasks
-from raincheck.testing.dispatching.tools import STEPS, Diary
+from raincheck.testing.dispatcher_contract.processes import STEPS, Diary
 
 SETTINGS = Settings(lease=2, patience=0.05, grace=0.5, look_every=0.5, concurrency=8)
 STUBBORN = RetryPolicy(attempts=50, first=timedelta(0), most=timedelta(0), jitter=0)

@@ -22,10 +22,10 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
 from raincheck.errors import RaincheckError
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.requests import TaskQuery
 from raincheck.testing import check_invariants
-from raincheck.testing.dispatching.tools import STEPS
+from raincheck.testing.dispatcher_contract.processes import STEPS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(600)]
 

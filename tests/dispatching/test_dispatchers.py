@@ -8,7 +8,7 @@ import pytest
 from postgres_serving import PostgresServer
 
 from raincheck.dispatchers.procrastinate import dispatcher
-from raincheck.engine import dispatching
+from raincheck.engine.worker import dispatch
 from raincheck.testing import DispatcherContract
 
 _numbers = itertools.count(1)
@@ -57,4 +57,4 @@ class TestProcrastinate(DispatcherContract):
 
     def stop_polling(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dispatcher, "FETCH_EVERY", 3_600.0)
-        monkeypatch.setattr(dispatching, "UNSERVED_AFTER", 3_600.0)
+        monkeypatch.setattr(dispatch, "UNSERVED_AFTER", 3_600.0)

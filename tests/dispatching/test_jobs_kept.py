@@ -12,20 +12,20 @@ from raincheck import TaskContext, open_store
 from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits
+from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Tool
-from raincheck.core.retry import RetryPolicy
-from raincheck.engine import Engine, Settings, Toolbox, dispatching
-from raincheck.engine.hands import Hands
-from raincheck.engine.means import Means
-from raincheck.engine.places import Places
-from raincheck.engine.room import Room
-from raincheck.engine.runner import Runner
+from raincheck.engine import Engine, Settings, Toolbox
+from raincheck.engine.execution.runner import Runner
+from raincheck.engine.settings import Means
+from raincheck.engine.worker import dispatch
+from raincheck.engine.worker.claimer import Hands
+from raincheck.engine.worker.slots import Places, Room
 from raincheck.errors import StoreUnavailable
-from raincheck.stores.dispatch import Dispatcher, Running
+from raincheck.stores.dispatcher import Dispatcher, Running
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.dispatching.site import eventually
-from raincheck.testing.scene import NAMESPACE, TOOL
+from raincheck.testing.dispatcher_contract.processes import eventually
+from raincheck.testing.harness import NAMESPACE, TOOL
 
 pytestmark = pytest.mark.anyio
 
@@ -221,7 +221,7 @@ async def test_two_jobs_that_come_at_once_do_not_count_on_the_same_place(databas
 async def test_what_waits_is_begun_in_the_place_of_one_that_no_job_had_brought(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatching, "UNSERVED_AFTER", 3_600.0)
+    monkeypatch.setattr(dispatch, "UNSERVED_AFTER", 3_600.0)
     toolbox = Toolbox()
     gate = asyncio.Event()
 
@@ -245,7 +245,7 @@ async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody looks for what is due: it has a job, or none.
-    monkeypatch.setattr(dispatching, "RECOVER_EVERY", 3_600.0)
+    monkeypatch.setattr(dispatch, "RECOVER_EVERY", 3_600.0)
     toolbox = Toolbox()
 
     @toolbox.tool(retry=RetryPolicy(first=timedelta(0), jitter=0))

@@ -21,10 +21,11 @@ from raincheck import open_store
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.records import Task
 from raincheck.dispatchers.procrastinate import dispatcher
-from raincheck.engine import Engine, Settings, TaskContext, Toolbox, dispatching
-from raincheck.stores.interface import Store
+from raincheck.engine import Engine, Settings, TaskContext, Toolbox
+from raincheck.engine.worker import dispatch
+from raincheck.stores.base import Store
 from raincheck.testing import check_invariants
-from raincheck.testing.dispatching.site import eventually
+from raincheck.testing.dispatcher_contract.processes import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -264,7 +265,7 @@ async def test_the_jobs_of_workers_that_live_are_left_to_them(
         (dispatcher, "HEARTBEAT", 0.2),
         (dispatcher, "STALE", 2.0),
         (dispatcher, "REAP_EVERY", 0.2),
-        (dispatching, "RECOVER_EVERY", 0.2),
+        (dispatch, "RECOVER_EVERY", 0.2),
     ):
         monkeypatch.setattr(where, name, seconds)
     looks, reap = 0, dispatcher.ProcrastinateDispatcher.recover

@@ -9,10 +9,11 @@ import pytest
 
 from raincheck import open_store
 from raincheck.core.lifecycle import Phase
-from raincheck.core.retry import OnInterrupt, RetryPolicy
-from raincheck.engine import Engine, Toolbox, dispatching
+from raincheck.core.policies import OnInterrupt, RetryPolicy
+from raincheck.engine import Engine, Toolbox
+from raincheck.engine.worker import dispatch
 from raincheck.errors import IllegalTransition
-from raincheck.testing.dispatching.site import eventually
+from raincheck.testing.dispatcher_contract.processes import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +65,7 @@ def _waits(url: str) -> bool:
 async def test_jobs_that_came_for_nothing_leave_the_room_as_they_found_it(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatching, "UNSERVED_AFTER", 3_600.0)
+    monkeypatch.setattr(dispatch, "UNSERVED_AFTER", 3_600.0)
     toolbox = Toolbox()
 
     @toolbox.tool(concurrency=1)

@@ -15,11 +15,11 @@ import typer.main
 import yaml
 from pages import ROOT, text_of
 
-from raincheck.cli.program import program
-from raincheck.engine.machinery import UNWIND
+from raincheck.cli.app import program
 from raincheck.engine.settings import Settings
-from raincheck.server.http_server import KEEP_ALIVE_TIMEOUT
-from raincheck.server.requests import Tier
+from raincheck.engine.worker.supervisor import UNWIND
+from raincheck.server.caller import Tier
+from raincheck.server.http.server import KEEP_ALIVE_TIMEOUT
 from raincheck.stores.postgres import parse_url
 
 DEPLOY = ROOT / "deploy"
@@ -40,7 +40,7 @@ def seconds(text: str) -> float:
 def parsed(words: list[str]) -> dict[str, Any]:
     """What the program makes of a command: it refuses what it does not know."""
     assert Path(words[0]).name == "raincheck"
-    command = cast("Any", typer.main.get_command(program)).commands[words[1]]
+    command = cast("Any", typer.main.get_command(program)).get_command(None, words[1])
     with command.make_context(words[1], words[2:]) as context:
         return context.params
 
@@ -204,7 +204,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
 def test_the_server_that_is_deployed_leaves_its_store_to_the_variable() -> None:
     # In a process of its own: what is loaded stays, and others load files of the same name.
     program = (
-        "import sys; from raincheck.cli.loading import load_tasks; tasks = load_tasks(sys.argv[1]); "
+        "import sys; from raincheck.cli.loader import load_tasks; tasks = load_tasks(sys.argv[1]); "
         "print(tasks.server.name, tasks.options.store, float(tasks.options.settings.grace))"
     )
     found = subprocess.run(

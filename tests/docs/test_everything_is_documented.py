@@ -5,16 +5,17 @@ import inspect
 import pytest
 from pages import PAGES, ROOT, text_of
 
-from raincheck import errors, opening
+from raincheck import errors
 from raincheck.core.lifecycle import Event, Phase, Status
 from raincheck.server import Tasks
-from raincheck.server.policy import ServedSettings
-from raincheck.stores.interface import Store
-from raincheck.wire import codes
+from raincheck.server.tools.policy import ServedSettings
+from raincheck.stores import factory
+from raincheck.stores.base import Store
+from raincheck.wire import errors as wire_errors
 
 DOCS = "\n".join(text_of(page) for page in PAGES)
 ERRORS = [name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)]
-CODES = [code for code in vars(codes).values() if isinstance(code, int)]
+CODES = [code for code in vars(wire_errors).values() if isinstance(code, int)]
 METHODS = [name for name in dir(Store) if not name.startswith("_")]
 
 
@@ -34,7 +35,7 @@ def test_every_method_of_a_store_has_its_entry(name: str) -> None:
 
 
 def test_the_variable_that_names_the_store_is_explained() -> None:
-    assert opening.VARIABLE in text_of(ROOT / "docs/howto/choose-a-store.md")
+    assert factory.STORE_VARIABLE in text_of(ROOT / "docs/howto/choose-a-store.md")
 
 
 @pytest.mark.parametrize("error", [name for name in ERRORS if issubclass(getattr(errors, name), errors.StoreError)])

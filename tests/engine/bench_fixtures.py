@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from workbench import Bench
 
-from raincheck.opening import make_store
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
+from raincheck.stores.factory import make_store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import check_invariants

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from raincheck.core.change import Creation
 from raincheck.core.records import Task, TaskId
-from raincheck.stores.feed import ANYTHING, Feed, Hint
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
+from raincheck.stores.change_feed import ANYTHING, Feed, Hint
 
 Hear: TypeAlias = Callable[[Hint], None]
 

@@ -13,10 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from raincheck.engine.context import TaskContext
-from raincheck.engine.reply import Reply
-from raincheck.engine.sync_context import SyncTaskContext
-from raincheck.engine.tools import make_tool
+from raincheck.engine.execution.context import SyncTaskContext, TaskContext
+from raincheck.engine.inputs import Reply
+from raincheck.engine.tool import make_tool
 from raincheck.errors import QuotaExceeded, RaincheckError, ToolError
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}}

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from raincheck.core.content import InputKind
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
-from raincheck.engine.bodies import BodyCall, Ending, Raised, Returned
-from raincheck.engine.desk import Ended, Facts, StepTurn
-from raincheck.engine.isolated import ProcessBody
-from raincheck.engine.tools import make_tool
+from raincheck.core.records import InputKind
+from raincheck.engine.execution.api import Ended, Facts, StepTurn
+from raincheck.engine.execution.bodies import BodyCall, Ending, Raised, Returned
+from raincheck.engine.isolation.process_body import ProcessBody
+from raincheck.engine.tool import make_tool
 
 FACTS = Facts(
     id="task-1",

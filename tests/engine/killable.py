@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from raincheck import open_store
-from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
 
 LEASE = 1.5

@@ -18,7 +18,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId
 from raincheck.engine import Engine, Settings, TaskContext, Toolbox
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.requests import TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 

@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 import pytest
 from workbench import Bench, outcome_of
 
-from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Json, decode
-from raincheck.core.retry import RetryPolicy
+from raincheck.core.policies import RetryPolicy
+from raincheck.core.records import View
 from raincheck.engine import Settings, SyncTaskContext, TaskContext, Toolbox
 from raincheck.errors import InvalidValue, ToolError
 

@@ -15,10 +15,10 @@ from workbench import QUICK, Bench
 from raincheck.core.change import Change
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
-from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext
 from raincheck.errors import ToolError
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -15,7 +15,7 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId
 from raincheck.engine import SyncTaskContext, TaskContext
 from raincheck.errors import IllegalTransition
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 
 pytestmark = pytest.mark.anyio
 

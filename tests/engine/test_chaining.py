@@ -6,8 +6,8 @@ import pytest
 from workbench import Bench, Interposed, outcome_of
 
 from raincheck.core.lifecycle import Event, Phase
+from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Task, TaskId
-from raincheck.core.retry import RetryPolicy
 from raincheck.engine import SyncTaskContext, TaskContext
 from raincheck.errors import InvalidValue, TaskNotFound, ToolError
 

@@ -7,14 +7,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from raincheck.core.content import InputKind, InputRequest, Journal, Step
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, encode
-from raincheck.core.records import Task, TaskId, Tool
-from raincheck.engine.checkpoints import Checkpoints
-from raincheck.engine.fingerprint import fingerprint
-from raincheck.engine.reply import Reply, read_reply, schema_of
+from raincheck.core.records import InputKind, InputRequest, Journal, Step, Task, TaskId, Tool
+from raincheck.engine.execution.checkpoints import Checkpoints, fingerprint
+from raincheck.engine.inputs import Reply, read_reply, schema_of
 from raincheck.errors import CheckpointMismatch, InvalidValue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,9 +14,9 @@ from watched import Watched, a_clock
 from workbench import Bench
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.engine import Settings
-from raincheck.stores.apply import sweep
+from raincheck.stores.commit import sweep
 from raincheck.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from workbench import Bench
 
 from raincheck.core.lifecycle import Phase
 from raincheck.engine import Settings
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -13,11 +13,11 @@ from workbench import QUICK, Bench
 from raincheck.core.change import Creation
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Task
-from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, TaskContext
 from raincheck.errors import IdempotencyConflict, QuotaExceeded, StoreUnavailable
-from raincheck.stores.interface import Capabilities, Store
+from raincheck.stores.base import Capabilities, Store
 from raincheck.stores.requests import ClaimRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -7,7 +7,7 @@ from watched import Watched
 from workbench import Bench
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -12,10 +12,10 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
+from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import TaskId
-from raincheck.core.retention import Retention
-from raincheck.core.retry import OnInterrupt, RetryPolicy
-from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext, machinery
+from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext
+from raincheck.engine.worker import supervisor
 from raincheck.errors import (
     ConfigurationError,
     IdempotencyConflict,
@@ -71,7 +71,7 @@ async def test_a_task_that_must_not_run_twice_is_not_handed_back_but_fails(bench
 
 
 async def test_a_thread_is_handed_back_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machinery, "UNWIND", 0.2)
+    monkeypatch.setattr(supervisor, "UNWIND", 0.2)
     began, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     @bench.toolbox.tool(grace=0.05)

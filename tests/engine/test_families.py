@@ -12,9 +12,8 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import Json
+from raincheck.core.policies import Retention, RetryPolicy
 from raincheck.core.records import TaskId
-from raincheck.core.retention import Retention
-from raincheck.core.retry import RetryPolicy
 from raincheck.engine import Child, Settings, TaskContext
 from raincheck.errors import InvalidValue, QuotaExceeded, TooLarge, UnknownTool
 from raincheck.stores.requests import TaskQuery

@@ -11,11 +11,11 @@ from hinting import NamesNobody
 from watched import Watched, a_clock
 from workbench import QUICK, Bench
 
-from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase
+from raincheck.core.records import View
 from raincheck.engine import Engine, TaskContext
 from raincheck.errors import ConfigurationError, StoreUnavailable, TaskNotFound
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

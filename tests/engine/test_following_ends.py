@@ -14,16 +14,15 @@ from hinting import TellsBeforehand
 from watched import Watched, a_clock
 from workbench import QUICK, Bench
 
-from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.retention import Retention
-from raincheck.core.retry import RetryPolicy
+from raincheck.core.policies import Retention, RetryPolicy
+from raincheck.core.records import View
 from raincheck.engine import Engine, TaskContext
-from raincheck.engine.following import Timer
+from raincheck.engine.follow import Timer
 from raincheck.errors import TaskNotFound, ToolError
-from raincheck.stores.feed import ANYTHING
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
+from raincheck.stores.change_feed import ANYTHING
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

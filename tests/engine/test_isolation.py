@@ -12,21 +12,12 @@ import isolated_bodies as bodies
 import pytest
 from isolation import FACTS, Isolation, isolating
 
-from raincheck.core.content import InputKind
 from raincheck.core.payload import encode
-from raincheck.engine.desk import Desk, StepTurn
-from raincheck.engine.frames import BadFrame, pack
-from raincheck.engine.isolated import IsolatedError, ProcessDied
-from raincheck.engine.remote_desk import CALLS
-from raincheck.errors import (
-    AlreadyRecorded,
-    ConfigurationError,
-    LeaseLost,
-    NotJson,
-    QuotaExceeded,
-    TooLarge,
-    ToolError,
-)
+from raincheck.core.records import InputKind
+from raincheck.engine.execution.api import Desk, StepTurn
+from raincheck.engine.isolation.process_body import IsolatedError, ProcessDied
+from raincheck.engine.isolation.protocol import CALLS, BadFrame, pack
+from raincheck.errors import AlreadyRecorded, ConfigurationError, LeaseLost, NotJson, QuotaExceeded, TooLarge, ToolError
 
 pytestmark = pytest.mark.anyio
 

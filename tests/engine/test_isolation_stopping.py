@@ -13,9 +13,9 @@ import isolated_bodies as bodies
 import pytest
 from isolation import LONG, Isolation, Witness, ending_of, error_of, is_there, isolating
 
-from raincheck.engine.bodies import Returned
-from raincheck.engine.child import Stop
-from raincheck.engine.isolated import ProcessDied
+from raincheck.engine.execution.bodies import Returned
+from raincheck.engine.isolation.child import Stop
+from raincheck.engine.isolation.process_body import ProcessDied
 
 pytestmark = pytest.mark.anyio
 

@@ -12,14 +12,13 @@ from watched import Watched, a_clock
 from workbench import QUICK, Bench
 
 from raincheck.core.lifecycle import Phase
+from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import Task
-from raincheck.core.retention import Retention
-from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, TaskContext
-from raincheck.engine.keeper import Keeper
+from raincheck.engine.worker.heartbeat import Keeper
 from raincheck.errors import TaskNotFound
-from raincheck.stores.apply import sweep
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
+from raincheck.stores.commit import sweep
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock
 

@@ -18,7 +18,7 @@ from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task
 from raincheck.engine import Engine
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.testing import check_invariants
 
 pytestmark = pytest.mark.anyio

@@ -10,13 +10,13 @@ import pytest
 from watched import Watched, a_clock
 from workbench import QUICK, Bench
 
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
-from raincheck.core.retry import OnInterrupt, RetryPolicy
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings
-from raincheck.engine.machinery import LEARN_EVERY
+from raincheck.engine.worker.supervisor import LEARN_EVERY
 from raincheck.errors import StoreUnavailable
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -8,7 +8,8 @@ from workbench import QUICK, Bench
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import TaskId
-from raincheck.engine import Settings, SyncTaskContext, TaskContext, machinery
+from raincheck.engine import Settings, SyncTaskContext, TaskContext
+from raincheck.engine.worker import supervisor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -53,7 +54,7 @@ async def test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_not
 async def test_a_coroutine_that_outlives_its_engine_ends_in_peace(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machinery, "UNWIND", 0.2)
+    monkeypatch.setattr(supervisor, "UNWIND", 0.2)
     began, may_end, ended, complaints = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
 

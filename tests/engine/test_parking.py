@@ -12,7 +12,7 @@ from raincheck.core.payload import Json
 from raincheck.core.records import Task, TaskId
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import TaskFailed
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio

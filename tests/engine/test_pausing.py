@@ -9,11 +9,11 @@ from workbench import QUICK, Bench, Interposed
 
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import Json
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Progress, Task
-from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import IllegalTransition
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -7,10 +7,10 @@ import pytest
 from watched import Watched, a_clock
 from workbench import Bench
 
+from raincheck._async import AFTER_AN_ERROR
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.engine import Engine, Settings, TaskContext
-from raincheck.engine.service import AFTER_AN_ERROR
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from workbench import QUICK, Bench
 
-from raincheck.core.content import InputKind
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
-from raincheck.core.retry import RetryPolicy
+from raincheck.core.policies import RetryPolicy
+from raincheck.core.records import InputKind
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, TaskNotFound, TooLarge
 

@@ -9,11 +9,11 @@ from watched import a_clock
 from workbench import QUICK, Bench, outcome_of
 
 from raincheck.core.lifecycle import Phase
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Task
-from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
-from raincheck.engine.runner import Runner
-from raincheck.stores.apply import sweep
+from raincheck.engine.execution.runner import Runner
+from raincheck.stores.commit import sweep
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -6,7 +6,7 @@ import pytest
 from workbench import Bench
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.retry import RetryPolicy
+from raincheck.core.policies import RetryPolicy
 from raincheck.engine import SyncTaskContext, TaskContext, Toolbox
 from raincheck.errors import ConfigurationError
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from raincheck.engine.threads import MOST_STEPS, StepThreads
+from raincheck.engine.execution.threads import MOST_STEPS, StepThreads
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from raincheck.engine.timing import runs_in
+from raincheck._async import runs_in
 
 pytestmark = pytest.mark.anyio
 

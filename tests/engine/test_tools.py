@@ -12,7 +12,7 @@ import pytest
 import raincheck.engine
 from raincheck.core.records import Tool
 from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext, Toolbox
-from raincheck.engine.tools import Place, make_tool
+from raincheck.engine.tool import Place, make_tool
 from raincheck.errors import ConfigurationError, InvalidValue, UnknownTool
 
 

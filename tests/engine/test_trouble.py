@@ -12,11 +12,11 @@ from workbench import QUICK, Bench
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
+from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Task
-from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, TaskContext
-from raincheck.stores.feed import Feed
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
+from raincheck.stores.change_feed import Feed
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -8,7 +8,7 @@ from watched import a_clock
 from workbench import QUICK, Bench
 
 from raincheck.core.limits import Limits
-from raincheck.core.retention import Retention
+from raincheck.core.policies import Retention
 from raincheck.errors import ConfigurationError, TaskNotFound
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -11,8 +11,8 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
 from raincheck.core.payload import decode
+from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import TaskId
-from raincheck.core.retry import RetryPolicy
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import InvalidValue, NotJson, TooLarge
 

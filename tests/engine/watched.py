@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from raincheck.clock import SystemClock
 from raincheck.errors import StoreUnavailable
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock
 

@@ -6,13 +6,12 @@ from typing import Any
 
 from raincheck.clock import SystemClock
 from raincheck.core.change import Change
-from raincheck.core.content import View
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Json, decode
-from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.core.records import HistoryEntry, Task, TaskId, View
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 
 QUICK = Settings(lease=1.0, patience=0.05, grace=0.2, report_every=0.02, look_every=0.5)
 """Short times, for tests that wait for them on the real clock."""

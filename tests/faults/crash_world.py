@@ -5,17 +5,16 @@ from typing import Any, Protocol, TypeAlias
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park, Transition
-from raincheck.core.content import Artifact
 from raincheck.core.decide import decide
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
-from raincheck.core.records import Task, TaskId, Tool
-from raincheck.stores.interface import Store
+from raincheck.core.records import Artifact, Task, TaskId, Tool
+from raincheck.stores.base import Store
 from raincheck.stores.requests import ClaimRequest, HeldAttempt, TaskQuery
 from raincheck.testing import CrashPlan, FakeClock, Scene, check_invariants
+from raincheck.testing.harness import EVERYTHING, LEASE, NAMESPACE
 from raincheck.testing.invariants import BEGINNING
-from raincheck.testing.scene import EVERYTHING, LEASE, NAMESPACE
 
 Snapshot: TypeAlias = dict[TaskId, object]
 

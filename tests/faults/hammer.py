@@ -11,18 +11,17 @@ from pathlib import Path
 
 from raincheck.clock import SystemClock, new_task_id
 from raincheck.core.commands import Complete, Note
-from raincheck.core.content import Step
 from raincheck.core.create import NewTask, create
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
-from raincheck.core.records import Tool
+from raincheck.core.records import Step, Tool
 from raincheck.errors import LeaseLost
-from raincheck.stores.apply import apply
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
+from raincheck.stores.commit import apply
 from raincheck.stores.requests import ClaimRequest
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 CALLERS = 8
 TOOL = Tool("hammer")

@@ -14,9 +14,9 @@ import pytest
 from crash_world import SCENARIOS, Snapshot, World, claims_two, creates, creates_and_begins
 
 from raincheck.core.records import TaskId
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores.sqlite.reads import QUERIES
 from raincheck.testing import CrashPlan, FakeClock, Scene, check_invariants, enumerate_crashes
 
 pytestmark = pytest.mark.anyio

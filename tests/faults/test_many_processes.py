@@ -12,12 +12,12 @@ from raincheck.core.commands import Complete
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.stores.apply import apply, sweep
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
+from raincheck.stores.commit import apply, sweep
 from raincheck.stores.requests import ClaimRequest, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import FakeClock, Scene, check_invariants
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 
 from raincheck.core.records import TaskId
 from raincheck.dispatchers.procrastinate import ProcrastinateJobs
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.postgres import PostgresStore
 from raincheck.testing import Crashed, CrashPlan, enumerate_crashes
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from workbench import Bench
 
-from raincheck.core.content import View
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import Task, TaskId, View
 from raincheck.engine.workflow import Situation
 from raincheck.workflows import Machine, State, Timeout, Transition
 

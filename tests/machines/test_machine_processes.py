@@ -23,7 +23,7 @@ from raincheck.errors import (
     ToolError,
     TransitionRefused,
 )
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.workflows import Machine, Next, State, Timeout, Transition
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.engine.workflow import Situation
 from raincheck.errors import CancelRefused, IllegalTransition, TransitionRefused
 from raincheck.workflows import Machine, State, Transition
-from raincheck.workflows.machine import Guard
+from raincheck.workflows.machines.machine import Guard
 
 KINDS = ("success", "failure", "cancel")
 ENDS = {"success": Phase.COMPLETED, "failure": Phase.FAILED, "cancel": Phase.CANCELLED}

@@ -11,7 +11,7 @@ from workbench import Bench, outcome_of
 from raincheck.core.lifecycle import Phase
 from raincheck.engine import Toolbox
 from raincheck.errors import InvalidValue, TransitionRefused
-from raincheck.workflows.file import load_workflows, rebuilt
+from raincheck.workflows.load import load_workflows, rebuilt
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from wires import HttpWire, in_memory, over_http
 
 from raincheck import Settings
 from raincheck.fastmcp import Tasks
-from raincheck.fastmcp.library import lowlevel_of
+from raincheck.fastmcp.body import lowlevel_of
 
 QUICK = Settings(lease=1.0, patience=0.05, grace=0.2, report_every=0.02, look_every=0.5)
 

@@ -13,8 +13,8 @@ from mcp.server.mcpserver import MCPServer
 import raincheck
 from raincheck import TaskContext
 from raincheck.errors import ConfigurationError
-from raincheck.fastmcp import Tasks, library
-from raincheck.wire.g2 import EXTENSION
+from raincheck.fastmcp import Tasks, body
+from raincheck.wire.v2026 import EXTENSION
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +65,7 @@ def test_each_kind_of_server_has_its_own_tasks() -> None:
 
 
 def test_a_fastmcp_that_has_moved_what_is_needed_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "PRIVATE", ((FastMCP, "_not_there"),))
+    monkeypatch.setattr(body, "PRIVATE", ((FastMCP, "_not_there"),))
     with pytest.raises(ConfigurationError, match="has no _not_there: use another"):
         Tasks(named(), "memory:")
 

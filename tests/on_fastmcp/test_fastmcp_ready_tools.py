@@ -3,7 +3,7 @@
 import pytest
 from fastmcp import FastMCP
 
-from raincheck.engine.tools import make_tool
+from raincheck.engine.tool import make_tool
 from raincheck.errors import ConfigurationError
 from raincheck.fastmcp import Tasks
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from postgres_serving import PostgresServer
 
-from raincheck.opening import make_store
+from raincheck.stores.factory import make_store
 
 _numbers = itertools.count(1)
 

@@ -18,8 +18,8 @@ from wires import Message
 
 from raincheck import TaskContext
 from raincheck.errors import ToolError
-from raincheck.server.choosing import ENOUGH
-from raincheck.server.explaining import ExplainedTool
+from raincheck.server.explain import ExplainedTool
+from raincheck.server.wait_policy import ENOUGH
 
 QUICK, SLOW = 0.1, 100.0
 

@@ -10,7 +10,7 @@ import pytest
 
 from raincheck.core.change import Change
 from raincheck.errors import StoreUnavailable
-from raincheck.opening import open_store
+from raincheck.stores.factory import open_store
 
 
 class Away:
@@ -30,7 +30,7 @@ class Away:
         """Such a commit was called."""
         self.missed = asyncio.Event()
         """Somebody has asked in vain."""
-        monkeypatch.setattr("raincheck.server.running.open_store", self._open)
+        monkeypatch.setattr("raincheck.server.runtime.open_store", self._open)
 
     def be_away(self, name: str, times: int) -> None:
         """Be out of reach for the next so many calls of this name."""

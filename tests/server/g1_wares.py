@@ -14,8 +14,7 @@ from shop import Shop
 from wares import owner_over
 
 from raincheck import TaskContext
-from raincheck.core.content import View
-from raincheck.core.records import Task
+from raincheck.core.records import Task, View
 
 ON_G1_WIRES = pytest.mark.parametrize("way", ["memory", "http"])
 ON_ALL_G1_WIRES = pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from raincheck.server.http_server import HttpServer
+from raincheck.server.http.server import HttpServer
 
 GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 HALF_HEAD = b"POST / HTTP/1.1\r\nHost: te"

@@ -19,9 +19,8 @@ from wares import NO_TASKS, text_of
 from wires import HttpWire, Message, in_memory
 
 from raincheck import TaskContext
-from raincheck.core.content import View
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.records import Task
+from raincheck.core.records import Task, View
 from raincheck.errors import ToolError
 
 SAME = ToolAnnotations(idempotent_hint=True)

@@ -25,9 +25,9 @@ from test_owners import bearing, make_with_tokens, serving
 from wares import text_of
 
 from raincheck import Owner, TaskContext
-from raincheck.core.content import InputKind
 from raincheck.core.payload import encode
-from raincheck.engine.answers import check_may_ask
+from raincheck.core.records import InputKind
+from raincheck.engine.inputs import check_may_ask
 from raincheck.errors import ToolError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

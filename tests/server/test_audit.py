@@ -18,7 +18,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Tool
 from raincheck.errors import StoreUnavailable
 from raincheck.server.audit import audited
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import Page, TaskQuery
 from raincheck.testing import FakeClock, Scene

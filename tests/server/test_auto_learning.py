@@ -9,8 +9,8 @@ from caller import Caller, Refused
 from g1_caller import calling
 from wares import NO_TASKS, text_of
 
-from raincheck.engine.machinery import LEARN_EVERY
-from raincheck.server.choosing import ENOUGH, SLACK, SOON
+from raincheck.engine.worker.supervisor import LEARN_EVERY
+from raincheck.server.wait_policy import ENOUGH, SLACK, SOON
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -8,7 +8,7 @@ from caller import Caller
 from g1_caller import G1Caller, calling
 from wires import Message
 
-from raincheck.server.choosing import ENOUGH
+from raincheck.server.wait_policy import ENOUGH
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

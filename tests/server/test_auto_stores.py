@@ -12,10 +12,10 @@ from caller import Caller
 from plain_clock import WatchedClock
 
 from raincheck import open_store
-from raincheck.core.durations import Sketch
-from raincheck.engine.machinery import LEARN_EVERY
+from raincheck.core.histogram import Sketch
+from raincheck.engine.worker.supervisor import LEARN_EVERY
 from raincheck.errors import StoreUnavailable
-from raincheck.server.choosing import ENOUGH
+from raincheck.server.wait_policy import ENOUGH
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raincheck.core.durations import EDGES, LAST, MOST, Sketch
-from raincheck.server import choosing
-from raincheck.server.choosing import (
+from raincheck.core.histogram import EDGES, LAST, MOST, Sketch
+from raincheck.server import wait_policy
+from raincheck.server.tools.policy import LONGEST_INLINE, Mode, TaskPolicy
+from raincheck.server.wait_policy import (
     ENOUGH,
     LONGEST_CHOSEN,
     MARGIN,
@@ -23,7 +24,6 @@ from raincheck.server.choosing import (
     choose_inline,
     choose_plain,
 )
-from raincheck.server.policy import LONGEST_INLINE, Mode, TaskPolicy
 
 AUTO = TaskPolicy()
 
@@ -84,7 +84,7 @@ def test_a_call_waits_as_long_as_costs_least_over_those_that_were_measured(
 
 def test_of_waits_that_cost_the_same_the_shortest_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     # One that half of the calls outlast costs as much as none, if a task costs as much as the wait.
-    monkeypatch.setattr(choosing, "TASK_COSTS", SECOND + SLACK)
+    monkeypatch.setattr(wait_policy, "TASK_COSTS", SECOND + SLACK)
     assert choose_inline(AUTO, measured({SECOND: 5, HOUR: 5})).seconds == 0.0
     assert choose_inline(AUTO, measured({SECOND: 6, HOUR: 4})).seconds == SECOND + SLACK
 

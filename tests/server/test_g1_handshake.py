@@ -17,7 +17,7 @@ from wares import add_gated, text_of
 from wires import in_memory
 
 from raincheck import Owner, Tasks
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk_compat import AnyContext
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

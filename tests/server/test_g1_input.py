@@ -20,10 +20,10 @@ from wares import YES, Name, add_greeting, text_of
 from wires import over_http, over_stdio
 
 from raincheck import TaskContext
-from raincheck.core.content import InputKind
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
+from raincheck.core.records import InputKind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -20,7 +20,7 @@ from wires import in_memory
 
 from raincheck import Owner, Retention
 from raincheck.core.owner import OwnerKind
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk_compat import AnyContext
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

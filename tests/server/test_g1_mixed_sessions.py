@@ -19,7 +19,7 @@ from wares import YES, add_greeting, text_of
 from wires import HttpWire, Message, over_http
 
 from raincheck import Owner
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk_compat import AnyContext
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

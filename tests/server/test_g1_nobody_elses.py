@@ -21,7 +21,7 @@ from raincheck import Owner, Retention
 from raincheck.core.owner import Scope
 from raincheck.core.records import TaskId
 from raincheck.errors import TaskNotFound
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk_compat import AnyContext
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

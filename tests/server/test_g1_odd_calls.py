@@ -11,8 +11,8 @@ from shop import Shop
 from wares import add_gated
 
 from raincheck import Owner
-from raincheck.server import g1_middleware
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk_compat import AnyContext
+from raincheck.server.v2025 import middleware
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -88,7 +88,7 @@ class Undecided:
 async def test_one_who_never_says_whose_a_request_is_does_not_hold_up_the_handshake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(g1_middleware, "DECLARED_WITHIN", 0.05)
+    monkeypatch.setattr(middleware, "DECLARED_WITHIN", 0.05)
     undecided = Undecided()
     shop = Shop(owner=undecided)
     gate = add_gated(shop)

@@ -98,8 +98,8 @@ async def test_in_a_session_of_ones_own_a_request_for_anothers_task_takes_the_sa
     def note(frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
         # The sweeper goes through the audited store too, and what is pushed to others is followed, whenever it is due.
-        is_ours = "/raincheck/server/" in path and not path.endswith(("/audit.py", "/watching.py"))
-        if event == "call" and (is_ours or path.endswith("/engine/calls.py")):
+        is_ours = "/raincheck/server/" in path and not path.endswith(("/audit.py", "/shared_follower.py"))
+        if event == "call" and (is_ours or path.endswith("/engine/engine.py")):
             calls.append((path, frame.f_code.co_qualname))
 
     async with serving(make_with_tokens(works=False)) as wire, as_(wire, "alice", "mallory") as (alice, mallory):

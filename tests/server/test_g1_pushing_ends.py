@@ -21,8 +21,8 @@ from wares import add_gated, text_of
 from wires import Message
 
 from raincheck import TaskContext
-from raincheck.server.pushing import STATE
-from raincheck.server.sdk import connection_of, lowlevel_of
+from raincheck.server.sdk_compat import connection_of, lowlevel_of
+from raincheck.server.v2025.notifications import STATE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -21,7 +21,7 @@ from wares import YES, Name, add_greeting, text_of
 from wires import over_stdio
 
 from raincheck import SyncTaskContext, TaskContext, ToolError
-from raincheck.core.content import InputKind
+from raincheck.core.records import InputKind
 from raincheck.errors import ProtocolError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -17,8 +17,9 @@ from wires import HttpWire, over_http
 from raincheck import Owner, ProtocolError, TaskContext
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Phase
-from raincheck.server import client_tasks, presence, turns
-from raincheck.server.sdk import AnyContext
+from raincheck.server import disconnect
+from raincheck.server.sdk_compat import AnyContext
+from raincheck.server.v2025 import client_tasks, elicitation
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -30,7 +31,7 @@ LOOK = 15.0
 @pytest.fixture(autouse=True)
 def looks_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the clock need not be moved so often."""
-    monkeypatch.setattr(presence, "LOOK_EVERY", LOOK)
+    monkeypatch.setattr(disconnect, "LOOK_EVERY", LOOK)
 
 
 async def begin(caller: G1Caller) -> tuple[str, Begun, Asked]:
@@ -71,7 +72,7 @@ async def until_asked(caller: G1Caller, clock: FakeClock) -> tuple[float, Asked]
     """The question, and how many seconds it took to come."""
     seconds = 0.0
     while await caller.asks_nothing():
-        assert seconds <= 2 * presence.MAY_RETURN, "never asked"
+        assert seconds <= 2 * disconnect.MAY_RETURN, "never asked"
         clock.advance(LOOK)
         seconds += LOOK
     return seconds, await caller.question()
@@ -85,7 +86,7 @@ async def test_one_who_stays_away_is_waited_for_so_long_and_then_another_is_aske
         waiting_too = await other.wait(task_id)
         seconds, question = await until_asked(other, clock)
         # It takes a look or two to see that it is away.
-        assert presence.MAY_RETURN <= seconds <= presence.MAY_RETURN + 3 * LOOK
+        assert disconnect.MAY_RETURN <= seconds <= disconnect.MAY_RETURN + 3 * LOOK
         assert (question.params, question.stream) == (asked.params, waiting_too.id)
         await other.reply(question, result=YES)
         assert text_of(await waiting_too.result()) == "Hello, Ada!"
@@ -115,7 +116,7 @@ async def test_one_who_answers_while_it_may_return_has_answered_and_nobody_else_
     heard = add_greeting(shop)
     async with somebody_stays_away(shop, clock) as (task_id, first, _, _, asked, other):
         waiting_too = await other.wait(task_id)
-        for _ in range(int(presence.MAY_RETURN / LOOK) - 1):
+        for _ in range(int(disconnect.MAY_RETURN / LOOK) - 1):
             clock.advance(LOOK)
             assert await other.asks_nothing()
         await first.reply(asked, result=YES)
@@ -266,9 +267,9 @@ async def test_however_many_wait_behind_one_who_is_asked_one_looks_whether_it_is
 
     async def until_away(ctx: AnyContext, clock: Clock) -> None:
         looks.append(ctx)
-        await presence.until_away(ctx, clock)
+        await disconnect.until_away(ctx, clock)
 
-    monkeypatch.setattr(turns, "until_away", until_away)
+    monkeypatch.setattr(elicitation, "until_away", until_away)
     shop = Shop()
     heard = add_greeting(shop)
     async with connected(shop) as first, connected(shop) as other:

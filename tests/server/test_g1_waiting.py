@@ -16,9 +16,9 @@ from g1_wires import g1_http, g1_serving
 from shop import QUICK, Shop
 from wares import add_gated, run_sql, text_of
 
-from raincheck.server.g1_middleware import G1Middleware
-from raincheck.server.places import RESULTS, Room
-from raincheck.server.sdk import lowlevel_of
+from raincheck.server.sdk_compat import lowlevel_of
+from raincheck.server.stream_limits import RESULTS, Room
+from raincheck.server.v2025.middleware import G1Middleware
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -123,7 +123,7 @@ async def test_many_may_wait_on_one_connection_each_for_a_task_of_its_own() -> N
 
 
 async def test_there_is_room_for_so_many_and_one_that_ends_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.g1_methods.RESULTS", replace(RESULTS, for_each=Room(2, 2)))
+    monkeypatch.setattr("raincheck.server.v2025.methods.RESULTS", replace(RESULTS, for_each=Room(2, 2)))
     shop = Shop()
     gate = add_gated(shop)
     add_saying(shop)
@@ -151,7 +151,7 @@ async def test_strangers_share_their_room_and_leave_some_to_those_who_are_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rooms = replace(RESULTS, for_all=Room(3, 3), for_strangers=Room(1, 1), for_each=Room(2, 2))
-    monkeypatch.setattr("raincheck.server.g1_methods.RESULTS", rooms)
+    monkeypatch.setattr("raincheck.server.v2025.methods.RESULTS", rooms)
     shop = Shop()
     gate = add_gated(shop)
     async with calling(shop, "http") as stranger, calling(shop) as known:
@@ -169,7 +169,7 @@ async def test_strangers_share_their_room_and_leave_some_to_those_who_are_known(
 async def test_a_caller_whose_connection_breaks_may_come_back_on_another_and_holds_no_place_meanwhile(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raincheck.server.g1_methods.RESULTS", replace(RESULTS, for_strangers=Room(1, 1)))
+    monkeypatch.setattr("raincheck.server.v2025.methods.RESULTS", replace(RESULTS, for_strangers=Room(1, 1)))
     clock = FakeClock()
     shop = Shop(clock=clock, settings=LEASED)
     gate = add_gated(shop)

@@ -20,15 +20,15 @@ from http_site import (
     running,
 )
 
-from raincheck.server import http_connection, http_server
+from raincheck.server.http import connection, server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT", 0.3)
-    monkeypatch.setattr(http_server, "KEEP_ALIVE_TIMEOUT", 0)
+    monkeypatch.setattr(connection, "REQUEST_TIMEOUT", 0.3)
+    monkeypatch.setattr(server, "KEEP_ALIVE_TIMEOUT", 0)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -41,8 +41,8 @@ async def test_small_packets_are_sent_at_once_and_dead_peers_are_noticed(family:
     async with running(family) as site:
         peer = await site.connected(GET)
         await peer.read_until(b"done")
-        (connection,) = site.server.server_state.connections
-        accepted = connection.transport.get_extra_info("socket")
+        (protocol,) = site.server.server_state.connections
+        accepted = protocol.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items():
@@ -55,7 +55,7 @@ async def test_small_packets_are_sent_at_once_and_dead_peers_are_noticed(family:
 async def test_a_connection_whose_request_does_not_arrive_is_closed(
     half: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "KEEP_ALIVE_TIMEOUT", 600)
+    monkeypatch.setattr(server, "KEEP_ALIVE_TIMEOUT", 600)
     async with running() as site:
         peer = await site.connected(half)
         if half == GET:
@@ -71,7 +71,7 @@ async def test_a_connection_whose_request_does_not_arrive_is_closed(
 async def test_a_half_sent_request_behind_another_one_has_the_same_timeout(
     half: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "KEEP_ALIVE_TIMEOUT", 600)
+    monkeypatch.setattr(server, "KEEP_ALIVE_TIMEOUT", 600)
     async with running() as site:
         peer = await site.connected(STREAM + half)
         await peer.read_until(b"so")
@@ -84,11 +84,11 @@ async def test_a_half_sent_request_behind_another_one_has_the_same_timeout(
 async def test_a_late_body_does_not_shorten_the_time_of_the_next_request(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr(connection, "REQUEST_TIMEOUT", 1.0)
     async with running() as site:
         peer = await site.connected(EARLY)
         await peer.read_until(b"done")
-        monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT", 600)
+        monkeypatch.setattr(connection, "REQUEST_TIMEOUT", 600)
         await peer.send(b"x" + NEXT[:size])
         # The time of the first request, which has arrived.
         await asyncio.sleep(1.2)
@@ -97,7 +97,7 @@ async def test_a_late_body_does_not_shorten_the_time_of_the_next_request(
 
 
 async def test_a_connection_that_is_idle_after_a_late_body_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "KEEP_ALIVE_TIMEOUT", 0.5)
+    monkeypatch.setattr(server, "KEEP_ALIVE_TIMEOUT", 0.5)
     async with running() as site:
         peer = await site.connected(EARLY)
         await peer.read_until(b"done")
@@ -150,7 +150,7 @@ async def test_an_idle_connection_is_closed_and_one_with_a_request_in_progress_i
 async def test_a_connection_whose_client_does_not_read_is_closed(
     requests: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "WRITE_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "WRITE_TIMEOUT", 0.3)
     async with running() as site:
         await site.connected(requests)
         await site.until_connections(0)
@@ -159,18 +159,18 @@ async def test_a_connection_whose_client_does_not_read_is_closed(
 async def test_an_unread_response_that_does_not_fill_the_buffer_has_the_same_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_connection, "WRITE_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "WRITE_TIMEOUT", 0.3)
     async with running() as site:
         peer = await site.connected()
-        (connection,) = site.server.server_state.connections
-        connection.transport.set_write_buffer_limits(100_000_000)
+        (protocol,) = site.server.server_state.connections
+        protocol.transport.set_write_buffer_limits(100_000_000)
         await peer.send(LARGE)
         await site.until_connections(0)
 
 
 async def test_a_client_that_reads_slowly_receives_its_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "WRITE_TIMEOUT", 1.0)
-    monkeypatch.setattr(http_server, "KEEP_ALIVE_TIMEOUT", 0)
+    monkeypatch.setattr(connection, "WRITE_TIMEOUT", 1.0)
+    monkeypatch.setattr(server, "KEEP_ALIVE_TIMEOUT", 0)
     async with running() as site:
         peer = await site.connected(LARGE)
         received = 0
@@ -185,6 +185,6 @@ async def test_the_kernel_ends_a_connection_whose_client_does_not_read() -> None
         pytest.skip("this platform has no TCP_USER_TIMEOUT")
     async with running() as site:
         await site.connected()
-        (connection,) = site.server.server_state.connections
-        accepted = connection.transport.get_extra_info("socket")
-        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == http_connection.WRITE_TIMEOUT * 1000
+        (protocol,) = site.server.server_state.connections
+        accepted = protocol.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == connection.WRITE_TIMEOUT * 1000

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 from http_site import GET, HALF_HEAD, LARGE, STREAM, App, running, until
 
-from raincheck.server import http_server
-from raincheck.server.http_server import HttpServer, max_connections
+from raincheck.server.http import server
+from raincheck.server.http.server import HttpServer, max_connections
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -38,9 +38,9 @@ async def until_logged(caplog: pytest.LogCaptureFixture, text: str) -> None:
 
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "max_connections", lambda: 3)
-    monkeypatch.setattr(http_server, "MIN_IDLE_TIME", 0.0)
-    monkeypatch.setattr(http_server, "RECOVERY_TIME", 0.3)
+    monkeypatch.setattr(server, "max_connections", lambda: 3)
+    monkeypatch.setattr(server, "MIN_IDLE_TIME", 0.0)
+    monkeypatch.setattr(server, "RECOVERY_TIME", 0.3)
 
 
 async def test_an_idle_connection_outlives_those_of_common_clients_and_proxies() -> None:
@@ -121,7 +121,7 @@ async def test_without_file_descriptors_connections_wait_and_are_served_when_the
 async def test_a_network_error_of_one_connection_closes_no_other(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.DEBUG, http_server.__name__)
+    caplog.set_level(logging.DEBUG, server.__name__)
     errors = [OSError(code, os.strerror(code)) for code in (errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH)]
     accept = socket.socket.accept
 

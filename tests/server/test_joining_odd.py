@@ -19,8 +19,8 @@ from wares import NO_TASKS, YES, Name, add_gated, text_of
 
 from raincheck import Quota, TaskContext
 from raincheck.errors import StoreUnavailable
-from raincheck.server import showing
-from raincheck.server.joining import key_of
+from raincheck.server import render
+from raincheck.server.tools.policy import key_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -231,7 +231,7 @@ async def test_nobody_has_a_result_before_the_same_call_is_done_anew(
 ) -> None:
     """Whoever has it may call again at once, and elsewhere."""
     away, press = SlowToRelease(monkeypatch), Press()
-    monkeypatch.setattr(showing, "RELEASED_WITHIN", 20)
+    monkeypatch.setattr(render, "RELEASED_WITHIN", 20)
     press.open.set()
     async with hosted(press, tier) as host:
         getting = asyncio.create_task(host.call(PAGE))
@@ -249,7 +249,7 @@ async def test_a_store_that_does_not_release_a_key_does_not_keep_a_result_from_a
     tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away, press = SlowToRelease(monkeypatch), Press()
-    monkeypatch.setattr(showing, "RELEASED_WITHIN", 0.05)
+    monkeypatch.setattr(render, "RELEASED_WITHIN", 0.05)
     press.open.set()
     async with hosted(press, tier) as host:
         assert await host.call(PAGE) == "run 1"

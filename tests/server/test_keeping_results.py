@@ -8,7 +8,7 @@ from mcp_types import CallToolResult, TextContent
 
 from raincheck.core.payload import Json
 from raincheck.errors import ProtocolError, ToolError
-from raincheck.server.results import TellingErrors, as_json, describe_failure, keep_result, text_of, value_of
+from raincheck.server.tools.results import TellingErrors, as_json, describe_failure, keep_result, text_of, value_of
 
 
 def result(text: str, **fields: Json) -> CallToolResult:

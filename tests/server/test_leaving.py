@@ -162,7 +162,7 @@ class HeldStore(SqliteStore):
 async def test_a_server_that_is_cancelled_while_it_starts_leaves_nothing_open(
     leave: Callable[..., Awaitable[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raincheck.opening.make_store", HeldStore)
+    monkeypatch.setattr("raincheck.stores.factory.make_store", HeldStore)
     HeldStore.reached = asyncio.Event()
     site = Site(tmp_path / "tasks.db")
     await leave(site.work, HeldStore.reached)

@@ -19,8 +19,8 @@ from wires import HttpWire, in_memory, over_http
 
 from raincheck import Owner, TaskContext, ToolError
 from raincheck.core.owner import OwnerKind
-from raincheck.server.owners import OwnerFunction
-from raincheck.server.sdk import AnyContext
+from raincheck.server.identity import OwnerFunction
+from raincheck.server.sdk_compat import AnyContext
 
 pytestmark = pytest.mark.anyio
 

@@ -15,11 +15,10 @@ from mcp.shared.exceptions import MCPError
 from shop import QUICK, Shop
 
 from raincheck import Owner, TaskContext
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.server.choosing import ENOUGH, Known
-from raincheck.server.pace import BUSY, LONGEST, LONGEST_FOR_ANSWERS, MOST_POLLERS, SHORTEST, Pace
+from raincheck.server.wait_policy import BUSY, ENOUGH, LONGEST, LONGEST_FOR_ANSWERS, MOST_POLLERS, SHORTEST, Known, Pace
 from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio

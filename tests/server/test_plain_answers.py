@@ -26,7 +26,7 @@ from wares import Name, add_greeting
 from wires import Message
 
 from raincheck import TaskContext
-from raincheck.core.content import InputKind
+from raincheck.core.records import InputKind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

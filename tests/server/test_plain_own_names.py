@@ -52,7 +52,7 @@ class Low:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.name == "raincheck.server.plain_names"]
+    return [one.getMessage() for one in caplog.records if one.name == "raincheck.server.fallback.tool_list"]
 
 
 @pytest.mark.parametrize("capabilities", [{}, TASKS], ids=["without tasks", "with tasks"])

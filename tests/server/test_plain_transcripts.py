@@ -18,7 +18,7 @@ from shop import Shop
 from wares import Name
 
 from raincheck import RetryPolicy, TaskContext, ToolError
-from raincheck.core.content import InputKind
+from raincheck.core.records import InputKind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -13,7 +13,7 @@ from shop import Shop
 from wares import YES, add_greeting
 from wires import Message
 
-from raincheck.server.turns import ASKED_FOR
+from raincheck.server.v2025.elicitation import ASKED_FOR
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

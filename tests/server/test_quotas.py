@@ -13,7 +13,7 @@ from wires import over_http
 
 from raincheck import Limits, Owner, Quota, Settings, TaskContext
 from raincheck.core.payload import Json
-from raincheck.server.sdk import AnyContext
+from raincheck.server.sdk_compat import AnyContext
 from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -15,9 +15,9 @@ from wares import text_of
 
 from raincheck import RetryPolicy, SyncTaskContext, TaskContext, Tasks
 from raincheck.core.payload import Json
-from raincheck.engine.tools import TaskTool
+from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, ToolError
-from raincheck.server.policy import TaskPolicy
+from raincheck.server.tools.policy import TaskPolicy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

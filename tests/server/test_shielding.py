@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from raincheck.server.shielding import see_through
+from raincheck._async import see_through
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from raincheck import Owner
 from raincheck.core.limits import Quota
 from raincheck.core.owner import OwnerKind
 from raincheck.errors import QuotaExceeded
-from raincheck.server.running import UNSEEN_FOR
-from raincheck.server.strangers import Strangers
+from raincheck.server.identity import Strangers
+from raincheck.server.runtime import UNSEEN_FOR
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

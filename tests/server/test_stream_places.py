@@ -21,9 +21,9 @@ from wires import HttpWire, Message, in_memory
 
 from raincheck import Owner, Tasks
 from raincheck.core.owner import OwnerKind
-from raincheck.server.listening import METHOD
-from raincheck.server.places import STREAMS, Places, Room
-from raincheck.server.sdk import AnyContext, lowlevel_of
+from raincheck.server.sdk_compat import AnyContext, lowlevel_of
+from raincheck.server.stream_limits import STREAMS, Places, Room
+from raincheck.server.v2026.methods import METHOD
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -143,7 +143,7 @@ async def test_many_streams_that_are_asked_for_at_once_are_bounded_before_anythi
 async def test_the_places_of_a_stream_that_ended_and_of_one_that_was_refused_are_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("raincheck.server.listening.STREAMS", replace(STREAMS, for_each=Room(1, 2)))
+    monkeypatch.setattr("raincheck.server.v2026.methods.STREAMS", replace(STREAMS, for_each=Room(1, 2)))
     shop = Shop(works=False)
     add_gated(shop)
     async with shop.open() as caller:
@@ -158,7 +158,7 @@ async def test_the_places_of_a_stream_that_ended_and_of_one_that_was_refused_are
 
 
 async def test_an_owner_whose_places_are_taken_is_no_burden_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.listening.STREAMS", replace(STREAMS, for_each=Room(5, 1)))
+    monkeypatch.setattr("raincheck.server.v2026.methods.STREAMS", replace(STREAMS, for_each=Room(5, 1)))
     shop = make_with_tokens(works=False)
     async with serving(shop) as wire:
         alice, mallory = bearing(wire, "alice"), bearing(wire, "mallory")
@@ -232,7 +232,7 @@ async def test_nothing_is_pushed_before_the_acknowledgement_however_long_that_ta
 
 
 async def test_what_is_not_there_takes_up_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.listening.STREAMS", replace(STREAMS, for_each=Room(5, 3)))
+    monkeypatch.setattr("raincheck.server.v2026.methods.STREAMS", replace(STREAMS, for_each=Room(5, 3)))
     shop = Shop(works=False)
     add_gated(shop)
     async with shop.open() as caller:

@@ -26,7 +26,7 @@ class Noticing(logging.Handler):
         self.has_one = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING or record.name == "raincheck.server.transport_log":
+        if record.levelno >= logging.WARNING or record.name == "raincheck.server.sdk_compat":
             self.records.append(record)
             self.has_one.set()
 
@@ -66,7 +66,7 @@ async def test_connections_that_can_not_be_accepted_are_one_warning_without_a_tr
         error = OSError(errno.EMFILE, "Too many open files")
         loop.default_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
         loop.default_exception_handler({"message": f"another error {number}", "exception": error})
-    ours = [record for record in caplog.records if record.name == "raincheck.server.transport_log"]
+    ours = [record for record in caplog.records if record.name == "raincheck.server.sdk_compat"]
     assert [(record.levelname, record.exc_info) for record in ours] == [("WARNING", None)]
     assert "Too many open files" in ours[0].getMessage()
     others = [record.getMessage() for record in caplog.records if record.name == "asyncio"]

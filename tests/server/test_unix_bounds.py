@@ -14,8 +14,8 @@ from mcp_types import JSONRPCNotification
 from shop import Shop
 from unix_wire import HELLO, Peer, listening, peer_at, short_folder
 
-from raincheck.server import unix, unix_connection
-from raincheck.server.unix_connection import LONGEST_LINE, MOST_UNREAD, Lines, LineTooLong, line_of
+from raincheck.server.unix import connection, server
+from raincheck.server.unix.connection import LONGEST_LINE, MOST_UNREAD, Lines, LineTooLong, line_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -108,7 +108,7 @@ def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
 
 
 def test_a_line_is_too_long_whether_it_ends_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unix_connection, "LONGEST_LINE", 4)
+    monkeypatch.setattr(connection, "LONGEST_LINE", 4)
     assert Lines().feed(b"1234\n12") == [b"1234"]
     for piece in (b"12345", b"12345\n", b"1\n12345", b"1\n12345\n1\n"):
         with pytest.raises(LineTooLong):
@@ -189,8 +189,8 @@ async def test_half_a_line_at_the_end_is_no_message(path: Path, half: bytes) -> 
 async def test_connections_beyond_the_most_are_told_so_and_closed(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert unix.MOST_CONNECTIONS == 100
-    monkeypatch.setattr(unix, "MOST_CONNECTIONS", 2)
+    assert server.MOST_CONNECTIONS == 100
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
     async with listening(Shop().tasks, path), peer_at(path) as one:
         await one.greet()
         async with peer_at(path) as another:
@@ -215,9 +215,9 @@ async def test_a_hundred_callers_are_served_at_once(path: Path) -> None:
             assert await peer.is_served()
             await all_in.wait()
 
-    all_in = asyncio.Barrier(unix.MOST_CONNECTIONS)
+    all_in = asyncio.Barrier(server.MOST_CONNECTIONS)
     async with listening(Shop().tasks, path), asyncio.TaskGroup() as group:
-        for _ in range(unix.MOST_CONNECTIONS):
+        for _ in range(server.MOST_CONNECTIONS):
             group.create_task(one())
 
 
@@ -307,7 +307,7 @@ async def test_a_connection_that_breaks_down_takes_no_other_with_it(
     async with listening(Shop().tasks, path), peer_at(path) as peer:
         await peer.greet()
         with monkeypatch.context() as patch:
-            patch.setattr(unix, "converse", break_down)
+            patch.setattr(server, "converse", break_down)
             async with peer_at(path) as broken:
                 assert await broken.rest() == b""
         assert "broke down" in caplog.text
@@ -325,7 +325,7 @@ async def test_a_server_without_room_for_another_connection_tries_again_later(
         return real(listening)
 
     monkeypatch.setattr(socket.socket, "accept", accept)
-    monkeypatch.setattr(unix, "BREATH", 0.01)
+    monkeypatch.setattr(server, "BREATH", 0.01)
     async with listening(Shop().tasks, path), peer_at(path) as peer:
         await peer.greet()
         assert caplog.text.count("can't be taken") == 1
@@ -339,7 +339,7 @@ async def test_one_who_has_left_before_being_looked_at_is_no_trouble(
 
     async with listening(Shop().tasks, path):
         with monkeypatch.context() as patch:
-            patch.setattr(unix, "user_of", gone)
+            patch.setattr(server, "user_of", gone)
             async with peer_at(path) as peer:
                 assert await peer.rest() == b""
         async with peer_at(path) as peer:

@@ -157,7 +157,7 @@ async def test_other_users_are_refused_though_the_mode_of_the_file_lets_them_in(
 NOT_WRITABLE = """
 import os, sys
 from raincheck.errors import ConfigurationError
-from raincheck.server.unix_socket import Claim
+from raincheck.server.unix.bind import Claim
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
     Claim(sys.argv[1]).take()

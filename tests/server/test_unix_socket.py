@@ -18,8 +18,8 @@ import unix_racers
 from unix_wire import program, short_folder
 
 from raincheck.errors import ConfigurationError
-from raincheck.server import unix_socket
-from raincheck.server.unix_socket import Claim, user_of
+from raincheck.server.unix import bind
+from raincheck.server.unix.bind import Claim, user_of
 
 
 @pytest.fixture
@@ -351,7 +351,7 @@ def test_it_stays_where_it_was_though_the_process_goes_elsewhere(path: Path, mon
 
 
 def test_a_path_that_is_too_long_is_refused_with_its_bounds(folder: Path) -> None:
-    most = unix_socket.LONGEST_PATH[sys.platform]
+    most = bind.LONGEST_PATH[sys.platform]
     longest = folder / ("é" * 10).ljust(most - len(os.fsencode(folder)) - 11, "x")
     assert len(os.fsencode(longest)) == most
     with taken(longest):

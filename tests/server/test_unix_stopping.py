@@ -19,7 +19,7 @@ from wares import NO_TASKS, add_gated
 from raincheck import Tasks
 from raincheck.core.lifecycle import Phase
 from raincheck.errors import ConfigurationError
-from raincheck.server.unix import UnixListener
+from raincheck.server.unix.server import UnixListener
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -100,7 +100,7 @@ async def test_a_server_that_is_stopped_hands_its_tasks_back_and_leaves_nothing_
 async def test_a_server_that_is_stopped_while_it_starts_leaves_nothing_open(
     path: Path, leave: Leave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raincheck.opening.make_store", HeldStore)
+    monkeypatch.setattr("raincheck.stores.factory.make_store", HeldStore)
     HeldStore.reached = asyncio.Event()
     site = Site(path.parent / "tasks.db")
     sockets = open_sockets()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from raincheck.errors import ConfigurationError
-from raincheck.server.unix_socket import Claim
+from raincheck.server.unix.bind import Claim
 
 
 def race(path: str, start: int, report: int, end: int) -> None:

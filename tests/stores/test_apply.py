@@ -11,15 +11,14 @@ from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Payload, decode, encode
+from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import Progress, Task, TaskId
-from raincheck.core.retention import Retention
-from raincheck.core.retry import OnInterrupt, RetryPolicy
 from raincheck.errors import IllegalTransition, LeaseLost, StoreUnavailable, TaskNotFound, TooLarge
-from raincheck.stores.apply import answer, apply, sweep
+from raincheck.stores.commit import answer, apply, sweep
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import HeldAttempt
 from raincheck.testing import FakeClock, Scene, check_invariants
-from raincheck.testing.scene import ALICE, BOB, EVERYTHING, NAMESPACE
+from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE
 
 pytestmark = pytest.mark.anyio
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import DUE_LIMIT
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
 

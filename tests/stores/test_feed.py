@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from raincheck.core.records import TaskId
-from raincheck.stores.feed import ANYTHING, LIMIT, Feed, Feeds, Hint
+from raincheck.stores.change_feed import ANYTHING, LIMIT, Feed, Feeds, Hint
 
 pytestmark = pytest.mark.anyio
 

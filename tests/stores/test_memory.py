@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 from raincheck.core.change import Creation
 from raincheck.core.commands import Cancel, Claim
 from raincheck.core.decide import decide
-from raincheck.core.documents import Documents
 from raincheck.core.limits import NO_QUOTA, Quota
+from raincheck.core.policies import Retention
 from raincheck.core.records import Task, TaskId
-from raincheck.core.retention import Retention
 from raincheck.errors import RaincheckError
-from raincheck.stores.interface import Capabilities
-from raincheck.stores.memory import MemoryStore
-from raincheck.stores.memory.documents import IndexedDocuments
+from raincheck.stores.base import Capabilities
+from raincheck.stores.documents import Documents
+from raincheck.stores.memory import IndexedDocuments, MemoryStore
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock, Scene, StoreContract, StoreMachine
-from raincheck.testing.contract.offering import OfferingContract
-from raincheck.testing.scene import ALICE, BOB, LEASE
+from raincheck.testing.harness import ALICE, BOB, LEASE
+from raincheck.testing.store_contract.direct_start import OfferingContract
 
 QUOTA = Quota(live=3, created=4, window=timedelta(seconds=4))
 

@@ -11,7 +11,6 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import InvalidValue
-from raincheck.stores.checks import check_named_once
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import (
     ANY_TIME,
@@ -22,13 +21,14 @@ from raincheck.stores.requests import (
     Page,
     Position,
     TaskQuery,
+    check_named_once,
     next_moment,
     overdue_of,
     page_of,
     page_size,
 )
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import ALICE, BOB, NAMESPACE, TOOL
+from raincheck.testing.harness import ALICE, BOB, NAMESPACE, TOOL
 
 NOW = FakeClock().now()
 

@@ -6,7 +6,7 @@ import pytest
 
 from raincheck.errors import ConfigurationError
 from raincheck.stores.sql import load_queries
-from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores.sqlite.reads import QUERIES
 
 
 def _load(folder: Path, text: str) -> dict[str, str]:

@@ -9,11 +9,11 @@ from raincheck.core.change import Creation
 from raincheck.core.limits import Quota
 from raincheck.core.records import Task
 from raincheck.errors import StoreUnavailable
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import Crashed, CrashPlan, FakeClock, Scene, enumerate_crashes
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
 

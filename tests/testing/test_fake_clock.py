@@ -139,7 +139,7 @@ import raincheck.testing.plugin
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "raincheck.testing.machine", raising=False)
+    monkeypatch.delitem(sys.modules, "raincheck.testing.state_machine", raising=False)
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     with pytest.raises(
         ModuleNotFoundError, match=r"needs 'hypothesis': install it with pip install 'raincheck\[testing\]'"

@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from raincheck.core.commands import Cancel, Complete, Note, Park, Pause, Release
-from raincheck.core.content import Journal, View
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Scope
 from raincheck.core.payload import encode
-from raincheck.core.records import Attempt, HistoryEntry, Lease, Task, TaskId
+from raincheck.core.records import Attempt, HistoryEntry, Journal, Lease, Task, TaskId, View
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import PAGE_LIMIT, Page, Position, TaskQuery
 from raincheck.testing import FakeClock, InvariantsBroken, Scene, check_invariants

@@ -13,16 +13,14 @@ from slips import MESSAGES, START, asking, at, created, question, running, seen
 from test_g2 import VIEWS, each_view, failed, json_values, spans, views
 
 from raincheck.core.commands import Cancel, Complete, Note
-from raincheck.core.content import InputKind, View
 from raincheck.core.lifecycle import Status
 from raincheck.core.payload import Json, encode
-from raincheck.core.records import Progress, Task
-from raincheck.core.retention import LONGEST_KEEP, Retention
-from raincheck.wire import g1
-from raincheck.wire.failures import chose_its_error, error_of
-from raincheck.wire.questions import request_of
+from raincheck.core.policies import LONGEST_KEEP, Retention
+from raincheck.core.records import InputKind, Progress, Task, View
+from raincheck.wire import v2025
+from raincheck.wire.errors import chose_its_error, error_of
+from raincheck.wire.fields import LARGEST_INTEGER, as_object, milliseconds, moment, outcome_of, positive, request_of
 from raincheck.wire.results import INPUT_KEY, tool_result
-from raincheck.wire.words import LARGEST_INTEGER, as_object, milliseconds, moment, outcome_of, positive
 
 VERSION = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -38,13 +36,13 @@ def over_the_wire(name: str, value: object) -> Any:
 
 def got(view: View, poll_ms: int = 500, now: datetime = START) -> dict[str, Any]:
     """What `tasks/get` answers."""
-    return over_the_wire("GetTaskResult", g1.detailed(view, poll_ms=poll_ms, now=now))
+    return over_the_wire("GetTaskResult", v2025.detailed(view, poll_ms=poll_ms, now=now))
 
 
 def result_of(view: View) -> dict[str, Any]:
     """What `tasks/result` answers for a task that completed."""
     returned = {**tool_result(view.task, outcome_of(view)), "resultType": "complete"}
-    return over_the_wire("CallToolResult", g1.result(view, returned))
+    return over_the_wire("CallToolResult", v2025.result(view, returned))
 
 
 @pytest.mark.requirement("g1-no-related-task-in-tasks", "g1-status-no-related-task")
@@ -56,10 +54,10 @@ def test_a_task_is_told_as_the_schema_allows_in_every_phase_and_way(view: View) 
     notification = {"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": answer}
     over_the_wire("TaskStatusNotification", notification)
     over_the_wire("CancelTaskResult", answer)
-    fields = g1.task_fields(view.task, poll_ms=500, now=START)
-    made = over_the_wire("CreateTaskResult", g1.create_result(view.task, poll_ms=500, now=START, meanwhile="wait"))
+    fields = v2025.task_fields(view.task, poll_ms=500, now=START)
+    made = over_the_wire("CreateTaskResult", v2025.create_result(view.task, poll_ms=500, now=START, meanwhile="wait"))
     assert made == {"task": fields, "_meta": {"io.modelcontextprotocol/model-immediate-response": "wait"}}
-    assert over_the_wire("ListTasksResult", g1.page([fields], None)) == {"tasks": [fields]}
+    assert over_the_wire("ListTasksResult", v2025.page([fields], None)) == {"tasks": [fields]}
     assert RELATED not in json.dumps([answer, made])
 
 
@@ -82,18 +80,18 @@ def test_a_failure_always_has_words() -> None:
 
 def test_a_status_without_words_has_no_message_rather_than_null() -> None:
     for message in (None, ""):
-        fields = g1.task_fields(created().evolve(status_message=message), poll_ms=500, now=START)
+        fields = v2025.task_fields(created().evolve(status_message=message), poll_ms=500, now=START)
         assert "statusMessage" not in fields
 
 
 def test_a_page_names_the_next_one_if_there_is_one() -> None:
-    assert over_the_wire("ListTasksResult", g1.page([], "abc")) == {"tasks": [], "nextCursor": "abc"}
-    assert over_the_wire("ListTasksResult", g1.page([], "")) == {"tasks": [], "nextCursor": ""}
-    assert over_the_wire("ListTasksResult", g1.page([], None)) == {"tasks": []}
+    assert over_the_wire("ListTasksResult", v2025.page([], "abc")) == {"tasks": [], "nextCursor": "abc"}
+    assert over_the_wire("ListTasksResult", v2025.page([], "")) == {"tasks": [], "nextCursor": ""}
+    assert over_the_wire("ListTasksResult", v2025.page([], None)) == {"tasks": []}
 
 
 def ttl_of(task: Task, now: datetime) -> int | None:
-    return over_the_wire("Task", g1.task_fields(task, poll_ms=500, now=now))["ttl"]
+    return over_the_wire("Task", v2025.task_fields(task, poll_ms=500, now=now))["ttl"]
 
 
 def test_a_ttl_that_was_asked_for_is_told_until_it_has_passed() -> None:
@@ -134,21 +132,21 @@ METAS: list[Json] = [None, {}, [], "text", 7, {"example.com/kept": 1}, {RELATED:
 @pytest.mark.requirement("g1-related-everywhere")
 @pytest.mark.parametrize("meta", METAS, ids=str)
 def test_a_message_of_a_task_names_it_beside_what_else_it_says(meta: Json) -> None:
-    told = g1.related("task-1", meta)
+    told = v2025.related("task-1", meta)
     assert told[RELATED] == {"taskId": "task-1"}
     others = {name: value for name, value in as_object(meta).items() if name != RELATED}
     assert {name: value for name, value in told.items() if name != RELATED} == others
 
 
 def progress_of(task: Task, token: str | int) -> dict[str, Any]:
-    message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": g1.progress(task, token)}
+    message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": v2025.progress(task, token)}
     return over_the_wire("ProgressNotification", message)["params"]
 
 
 @pytest.mark.requirement("g1-related-everywhere", "g1-progress-token-lives")
 @pytest.mark.parametrize("token", ["abc", "", 0, -1, 2**60], ids=repr)
 def test_progress_is_told_under_its_token_with_what_is_known(token: str | int) -> None:
-    assert g1.progress(running(), token) is None
+    assert v2025.progress(running(), token) is None
     related = {RELATED: {"taskId": "task-1"}}
     half = seen(running(), Note(1, progress=Progress(1, 2), status_message="half of it")).task
     assert progress_of(half, token) == {
@@ -180,7 +178,7 @@ NAMES = {
 
 def asked_of(kind: InputKind, request: Json) -> dict[str, Any]:
     """What a caller is asked, without what says which task asks."""
-    told = g1.question(question(kind=kind, request=request), "task-1")
+    told = v2025.question(question(kind=kind, request=request), "task-1")
     read = over_the_wire(NAMES[told["method"]], {"jsonrpc": "2.0", "id": 1, **told})
     assert read["params"]["_meta"][RELATED] == {"taskId": "task-1"}
     bare = over_the_wire(
@@ -196,7 +194,7 @@ def asked_of(kind: InputKind, request: Json) -> dict[str, Any]:
 def test_a_question_names_its_task_and_itself_and_keeps_its_own_metadata() -> None:
     metadata: Json = {"example.com/kept": 1, RELATED: {"taskId": "another's"}, INPUT_KEY: "another"}
     asked = question(request={"message": "Go on?", "_meta": metadata})
-    told = g1.question(asked, "task-1")
+    told = v2025.question(asked, "task-1")
     assert told["params"]["_meta"] == {"example.com/kept": 1, RELATED: {"taskId": "task-1"}, INPUT_KEY: asked.key}
 
 
@@ -306,7 +304,7 @@ REASONS = {None: "Task cancelled", "": "Task cancelled", "cancelled": "Task canc
 @pytest.mark.parametrize(("reason", "told"), REASONS.items(), ids=str)
 def test_the_result_of_a_cancelled_task_is_an_error_that_names_it(reason: str | None, told: str) -> None:
     task = seen(running(), Cancel("alice", reason)).task
-    code, message, data = g1.cancelled(task)
+    code, message, data = v2025.cancelled(task)
     error = {"code": code, "message": message, "data": data}
     over_the_wire("JSONRPCErrorResponse", {"jsonrpc": "2.0", "id": 1, "error": error})
     assert (code, message) == (-32000, told)
@@ -347,9 +345,9 @@ def test_whatever_became_of_a_task_the_answer_is_whole(view: View, poll_ms: int,
 
 def test_who_may_list_is_offered_lists_and_nobody_else() -> None:
     offered: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-    assert over_the_wire("ServerCapabilities", {"tasks": g1.capability(may_list=True)}) == {"tasks": offered}
+    assert over_the_wire("ServerCapabilities", {"tasks": v2025.capability(may_list=True)}) == {"tasks": offered}
     del offered["list"]
-    assert over_the_wire("ServerCapabilities", {"tasks": g1.capability(may_list=False)}) == {"tasks": offered}
+    assert over_the_wire("ServerCapabilities", {"tasks": v2025.capability(may_list=False)}) == {"tasks": offered}
 
 
 @given(st.integers())
@@ -362,7 +360,7 @@ def test_a_number_is_positive_and_one_that_every_reader_can_hold(number: int) ->
 def test_what_is_no_number_is_refused() -> None:
     for wrong in (math.nan, math.inf):
         with pytest.raises((ValueError, OverflowError)):
-            g1.task_fields(created(), poll_ms=cast("int", wrong), now=START)
+            v2025.task_fields(created(), poll_ms=cast("int", wrong), now=START)
 
 
 @given(spans)

@@ -12,13 +12,11 @@ from schemas import validate
 from slips import CLAIM, MESSAGES, START, asking, at, created, question, running, seen
 
 from raincheck.core.commands import Cancel, Complete, Expire, Fail, Interrupt, Note, Park, Pause, Release
-from raincheck.core.content import InputKind, View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json, Payload, encode
-from raincheck.core.records import Progress, Task
-from raincheck.core.retention import LONGEST_KEEP, Retention
-from raincheck.core.retry import OnInterrupt, RetryPolicy
-from raincheck.wire import g2
+from raincheck.core.policies import LONGEST_KEEP, OnInterrupt, Retention, RetryPolicy
+from raincheck.core.records import InputKind, Progress, Task, View
+from raincheck.wire import v2026
 
 REPORT: Json = {"content": [{"type": "text", "text": "2 rows"}], "isError": False, "resultType": "complete"}
 ALWAYS = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs"}
@@ -50,7 +48,7 @@ def failed(error: Json, message: str = "broke") -> View:
 
 def got(view: View, poll_ms: int = 500) -> dict[str, Any]:
     """What `tasks/get` answers, after the way over the wire, if the schema allows it."""
-    text = json.dumps(g2.get_result(view, poll_ms=poll_ms), allow_nan=False)
+    text = json.dumps(v2026.get_result(view, poll_ms=poll_ms), allow_nan=False)
     answer = json.loads(text)
     validate("GetTaskResult", answer)
     return answer
@@ -85,7 +83,7 @@ def test_how_far_a_task_is_is_told_to_callers_that_know_where_to_look() -> None:
 @pytest.mark.requirement("notification-is-detailed-task")
 @each_view
 def test_a_notification_says_what_a_poll_at_that_moment_would(view: View) -> None:
-    params = cast("dict[str, Any]", g2.detailed(view, poll_ms=500))
+    params = cast("dict[str, Any]", v2026.detailed(view, poll_ms=500))
     validate("TaskStatusNotification", {"jsonrpc": "2.0", "method": "notifications/tasks", "params": params})
     validate("DetailedTask", params)
     assert params | {"resultType": "complete"} == got(view)
@@ -95,7 +93,7 @@ def test_a_notification_says_what_a_poll_at_that_moment_would(view: View) -> Non
 @pytest.mark.requirement("create-result-type", "create-no-request-state")
 @each_view
 def test_a_new_task_is_told_flat_and_without_what_came_of_it(view: View) -> None:
-    answer = cast("dict[str, Any]", g2.create_result(view.task, poll_ms=500))
+    answer = cast("dict[str, Any]", v2026.create_result(view.task, poll_ms=500))
     validate("CreateTaskResult", answer)
     assert answer["resultType"] == "task"
     assert answer.keys() - {"statusMessage"} == ALWAYS | {"resultType"}
@@ -103,15 +101,15 @@ def test_a_new_task_is_told_flat_and_without_what_came_of_it(view: View) -> None
 
 @pytest.mark.requirement("no-task-result-type-elsewhere", "update-result-type", "cancel-result-type")
 def test_an_acknowledgement_says_nothing_but_that_it_is_one() -> None:
-    assert g2.ack() == {"resultType": "complete"}
-    validate("UpdateTaskResult", g2.ack())
-    validate("CancelTaskResult", g2.ack())
+    assert v2026.ack() == {"resultType": "complete"}
+    validate("UpdateTaskResult", v2026.ack())
+    validate("CancelTaskResult", v2026.ack())
     assert all(got(view)["resultType"] == "complete" for view in VIEWS.values())
 
 
 @pytest.mark.requirement("missing-capability-data")
 def test_a_caller_that_did_not_declare_the_extension_is_told_which() -> None:
-    code, message, data = g2.missing_capability()
+    code, message, data = v2026.missing_capability()
     error = {"code": code, "message": message, "data": data}
     validate("MissingRequiredClientCapabilityError", {"jsonrpc": "2.0", "id": 1, "error": error})
     assert data == {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
@@ -165,7 +163,7 @@ def test_a_failed_task_without_any_words_still_has_some() -> None:
 def test_a_status_without_words_has_no_message_rather_than_null() -> None:
     for message in (None, ""):
         task = created().evolve(status_message=message)
-        assert "statusMessage" not in g2.task_fields(task, poll_ms=500)
+        assert "statusMessage" not in v2026.task_fields(task, poll_ms=500)
     assert got(seen(running(), Note(1, status_message="crunching")))["statusMessage"] == "crunching"
 
 
@@ -222,7 +220,7 @@ def test_a_model_that_is_asked_without_a_bound_is_given_one_and_nulls_are_left_o
 
 def test_a_moment_is_told_in_utc_with_milliseconds() -> None:
     elsewhere = START.astimezone(timezone(timedelta(hours=2))) + timedelta(microseconds=123_999)
-    fields = g2.task_fields(created().evolve(created_at=elsewhere), poll_ms=500)
+    fields = v2026.task_fields(created().evolve(created_at=elsewhere), poll_ms=500)
     assert (fields["createdAt"], fields["lastUpdatedAt"]) == ("2026-07-28T10:30:00.123Z", "2026-07-28T10:30:00.000Z")
 
 
@@ -241,7 +239,7 @@ TTLS = {
 @pytest.mark.parametrize(("promised", "told"), TTLS.items(), ids=str)
 def test_a_ttl_is_told_in_whole_milliseconds_and_never_less_than_promised(promised: timedelta, told: int) -> None:
     task = created().evolve(expires_at=START + promised)
-    assert g2.task_fields(task, poll_ms=500)["ttlMs"] == told
+    assert v2026.task_fields(task, poll_ms=500)["ttlMs"] == told
     assert timedelta(milliseconds=told) >= promised
 
 
@@ -249,7 +247,7 @@ def test_a_task_without_a_deadline_has_no_end_to_tell_until_it_ends() -> None:
     assert got(VIEWS["running"])["ttlMs"] is None
     assert got(VIEWS["completed"])["ttlMs"] == 86_400_000
     bounded = created(deadline_at=at(600), retention=Retention(keep=timedelta(seconds=60)))
-    assert g2.create_result(bounded, poll_ms=500)["ttlMs"] == 660_000
+    assert v2026.create_result(bounded, poll_ms=500)["ttlMs"] == 660_000
 
 
 @pytest.mark.parametrize(("asked", "told"), [(500, 500), (1, 1), (0, 1), (-5, 1), (2**60, 2**53 - 1)])
@@ -260,8 +258,8 @@ def test_a_poll_interval_is_a_positive_integer_that_every_reader_can_hold(asked:
 def test_a_poll_interval_that_is_no_number_is_refused() -> None:
     for wrong in (math.nan, math.inf):
         with pytest.raises((ValueError, OverflowError)):
-            g2.task_fields(created(), poll_ms=cast("int", wrong))
-    assert isinstance(g2.task_fields(created(), poll_ms=cast("int", 500.0)).get("pollIntervalMs"), int)
+            v2026.task_fields(created(), poll_ms=cast("int", wrong))
+    assert isinstance(v2026.task_fields(created(), poll_ms=cast("int", 500.0)).get("pollIntervalMs"), int)
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(

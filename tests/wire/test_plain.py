@@ -8,11 +8,11 @@ import pytest
 from slips import asking, at, created, question, running, seen
 
 from raincheck.core.commands import Cancel, Complete, Fail, Note, Pause
-from raincheck.core.content import InputRequest, View
 from raincheck.core.payload import Json, encode
-from raincheck.wire.plain import Telling
-from raincheck.wire.plain_listing import listed, may_be_task
-from raincheck.wire.plain_tools import PlainTools
+from raincheck.core.records import InputRequest, View
+from raincheck.wire.fallback_text import Telling
+from raincheck.wire.fallback_tool_list import listed, may_be_task
+from raincheck.wire.fallback_tools import PlainTools
 
 TELLING = Telling(PlainTools(), 45.0)
 TASK = {"task_id": "task-1"}

@@ -8,7 +8,7 @@ from slips import running, seen
 
 from raincheck.core.commands import Complete
 from raincheck.core.payload import Json, encode
-from raincheck.wire import g2
+from raincheck.wire import v2026
 
 TEXT: Json = {"type": "text", "text": "2 rows"}
 RELATED = "io.modelcontextprotocol/related-task"
@@ -16,7 +16,7 @@ RELATED = "io.modelcontextprotocol/related-task"
 
 def result_of(outcome: Json, *, is_error: bool = False, message: str | None = None) -> dict[str, Any]:
     view = seen(running(), Complete(1, encode(outcome), is_error, message))
-    answer: Any = g2.get_result(view, poll_ms=500)
+    answer: Any = v2026.get_result(view, poll_ms=500)
     validate("GetTaskResult", answer)
     validate("CallToolResult", answer["result"])
     assert answer["status"] == "completed"

@@ -4,11 +4,9 @@ import pytest
 from slips import at, created, question, running, seen
 
 from raincheck.core.commands import Cancel, Complete, Fail, Note, Park, Pause
-from raincheck.core.content import InputKind, View
 from raincheck.core.payload import Json, encode
-from raincheck.core.records import Progress
-from raincheck.wire.spoken import LONGEST_TEXT, ago, clipped, described, in_words, squeezed
-from raincheck.wire.spoken_questions import speak
+from raincheck.core.records import InputKind, Progress, View
+from raincheck.wire.fallback_text import LONGEST_TEXT, ago, clipped, described, in_words, speak, squeezed
 
 
 @pytest.mark.parametrize(

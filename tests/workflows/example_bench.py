@@ -10,9 +10,8 @@ from pathlib import Path
 from pipelines import QUICK, said
 
 from raincheck import Engine, Toolbox, open_store
-from raincheck.core.content import View
 from raincheck.core.payload import Json
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import Task, TaskId, View
 from raincheck.workflows import load_workflows
 
 ROOT = Path(__file__).parents[2]

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from raincheck.clock import SystemClock
-from raincheck.core.content import View
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Json, decode
-from raincheck.core.records import TaskId
+from raincheck.core.records import TaskId, View
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.workflows import Workflows, load_workflows
 

@@ -3,7 +3,8 @@
 import pytest
 from pipelines import Workshop
 
-from raincheck.workflows import WorkflowFaults, step_checks
+from raincheck.workflows import WorkflowFaults
+from raincheck.workflows.validation import steps
 
 
 @pytest.fixture(autouse=True)
@@ -11,7 +12,7 @@ def _every_command_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_there(*_: object) -> bool:
         return True
 
-    monkeypatch.setattr(step_checks, "is_command", is_there)
+    monkeypatch.setattr(steps, "is_command", is_there)
 
 
 def faults(workshop: Workshop, argv: str, stdin: str = "") -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raincheck.core.payload import Json
-from raincheck.workflows.expressions import Expression, ExpressionFailed, InvalidExpression, Template
+from raincheck.workflows.expressions.template import Expression, ExpressionFailed, InvalidExpression, Template
 
 SCOPE: dict[str, Json] = {
     "input": {"n": 5, "s": "héllo", "items": [1, 2, 3], "rows": [{"a": 1}, {"a": 2}], "none": None},

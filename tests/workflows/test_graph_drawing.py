@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raincheck.workflows.graph_layers import Layout, Place, lay_out
-from raincheck.workflows.graph_mermaid import as_mermaid
-from raincheck.workflows.graph_model import Edge, Graph, Look, Node, clip, span
-from raincheck.workflows.graph_svg import as_svg
+from raincheck.workflows.graph.layout import Layout, Place, lay_out
+from raincheck.workflows.graph.mermaid import as_mermaid
+from raincheck.workflows.graph.model import Edge, Graph, Look, Node, clip, span
+from raincheck.workflows.graph.svg import as_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

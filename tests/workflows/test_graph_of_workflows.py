@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from raincheck.workflows.file import load_workflows
 from raincheck.workflows.graph import as_mermaid, as_svg, graph_of
-from raincheck.workflows.graph_model import Edge, Graph, Look, Node
-from raincheck.workflows.machine import Machine, State, Timeout, Transition
+from raincheck.workflows.graph.model import Edge, Graph, Look, Node
+from raincheck.workflows.load import load_workflows
+from raincheck.workflows.machines.machine import Machine, State, Timeout, Transition
 
 PIPELINE = """
 raincheck: 1

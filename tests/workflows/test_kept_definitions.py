@@ -10,12 +10,12 @@ from pipelines import QUICK, Workshop
 from raincheck.core.payload import Json, encode
 from raincheck.core.records import Tool
 from raincheck.engine import Engine, Toolbox
-from raincheck.engine.recalling import recall
-from raincheck.engine.tools import TaskTool
-from raincheck.stores.interface import Store
+from raincheck.engine.tool import TaskTool
+from raincheck.engine.toolbox import recall
+from raincheck.stores.base import Store
 from raincheck.workflows import WorkflowFaults
-from raincheck.workflows.file import rebuilt
-from raincheck.workflows.pipeline import Pipeline
+from raincheck.workflows.load import rebuilt
+from raincheck.workflows.pipelines.pipeline import Pipeline
 
 STEPS: Json = {"steps": [{"id": "a", "set": 1}]}
 

@@ -203,7 +203,7 @@ async def test_what_a_command_leaves_running_is_ended(workshop: Workshop) -> Non
 RUN = """
 import asyncio, os, sys
 from pathlib import Path
-from raincheck.workflows.command import run_command
+from raincheck.workflows.actions.command import run_command
 print(asyncio.run(run_command(["sh", "script"], cwd=Path(sys.argv[1]), env=os.environ, stdin=None, max_output=10)))
 """
 

@@ -16,12 +16,11 @@ from pipelines import said
 
 from raincheck import open_store
 from raincheck.clock import SystemClock
-from raincheck.core.content import View
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Json
-from raincheck.core.records import TaskId
+from raincheck.core.records import TaskId, View
 from raincheck.engine import Engine
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.testing import check_invariants
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pipelines import Workshop, said
 
 from raincheck.core.change import Change
-from raincheck.core.content import View
+from raincheck.core.records import View
 from raincheck.engine import Settings
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.testing import check_invariants
 
 pytestmark = pytest.mark.timeout(120)

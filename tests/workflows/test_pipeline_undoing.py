@@ -9,12 +9,11 @@ import pytest
 from pipelines import QUICK, Workshop, said
 
 from raincheck.clock import SystemClock
-from raincheck.core.content import Step
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Scope
 from raincheck.core.payload import decode
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import Step, Task, TaskId
 from raincheck.engine import Settings
 from raincheck.stores.requests import TaskQuery
 
@@ -311,7 +310,7 @@ async def test_a_child_that_an_attempt_could_not_let_go_is_cancelled_by_the_next
     async def crash(*_: object) -> None:
         """As if the process had ended here."""
 
-    monkeypatch.setattr("raincheck.workflows.steps_waiting._let_go", crash)
+    monkeypatch.setattr("raincheck.workflows.actions.wait._let_go", crash)
     text = """
     workflows:
       flow:

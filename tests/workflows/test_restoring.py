@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from raincheck.core.payload import Json
-from raincheck.workflows.file import load_workflows
-from raincheck.workflows.pipeline import Pipeline
-from raincheck.workflows.restoring import find_restorable
+from raincheck.workflows.load import find_restorable, load_workflows
+from raincheck.workflows.pipelines.pipeline import Pipeline
 
 FLOW = """
 raincheck: 1

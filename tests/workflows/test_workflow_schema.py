@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import raincheck.workflows
-from raincheck.workflows.schema import file_schema, written
+from raincheck.workflows.load import file_schema, written
 
 KEPT = Path(raincheck.workflows.__file__).parent / "schema.json"
 

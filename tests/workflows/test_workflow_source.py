@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from raincheck.errors import InvalidValue
 from raincheck.workflows import WorkflowFaults
-from raincheck.workflows.source import FILE_LIMIT, read_source
-from raincheck.workflows.spans import seconds, size
+from raincheck.workflows.parsing.source import FILE_LIMIT, read_source, seconds, size
 
 
 def faults(folder: Path, content: str | bytes) -> list[tuple[int, str]]:

@@ -15,7 +15,7 @@ UNWRITABLE = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno
 def main() -> None:
     """Run the program. Without the extra that it needs, it says what to install."""
     try:
-        from raincheck.cli.program import program
+        from raincheck.cli.app import program
 
         program()
     except OSError as error:

@@ -1,12 +1,11 @@
 """The client: calls tools of any MCP server, and keeps hold of those whose work takes long."""
 
-from raincheck.client.book import TaskBook
 from raincheck.client.client import TaskClient
 from raincheck.client.errors import BadAnswer, CallLost, InputNeeded, RequestRefused, ServerUnreachable, TaskCancelled
 from raincheck.client.handle import Handle
-from raincheck.client.questions import by_hand
-from raincheck.client.slips import Slip
-from raincheck.client.statuses import note_status
+from raincheck.client.options import by_hand
+from raincheck.client.saved_calls import Slip, TaskBook
+from raincheck.client.transport_errors import note_status
 from raincheck.client.updates import Progress, Question, Update
 
 __all__ = [

@@ -12,18 +12,15 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult
 
-from raincheck.client.book import TaskBook
-from raincheck.client.claims import TakesTasks
 from raincheck.client.connection import Connection, Lost
 from raincheck.client.errors import CallLost
 from raincheck.client.handle import Handle
-from raincheck.client.held import Heard
-from raincheck.client.options import CallOptions, ClientOptions, Target, maker_of, name_of
-from raincheck.client.questions import can_ask, wrap_callbacks
-from raincheck.client.slips import Slip
-from raincheck.client.statuses import over_http
-from raincheck.client.talk import Talk
-from raincheck.client.tiers import Call
+from raincheck.client.options import CallOptions, ClientOptions, Target, can_ask, maker_of, name_of, wrap_callbacks
+from raincheck.client.protocols.base import Call, TakesTasks
+from raincheck.client.saved_calls import Slip, TaskBook
+from raincheck.client.session import Talk
+from raincheck.client.tracker import Heard
+from raincheck.client.transport_errors import over_http
 from raincheck.clock import Clock, SystemClock
 from raincheck.errors import ConfigurationError
 from raincheck.wire.results import KEY_IN_META

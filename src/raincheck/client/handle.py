@@ -7,13 +7,12 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from raincheck.client.book import TaskBook
+from raincheck._async import at_most
 from raincheck.client.errors import InputNeeded, TaskCancelled
-from raincheck.client.following import follow
-from raincheck.client.held import Held
-from raincheck.client.slips import Slip
-from raincheck.client.talk import Talk
-from raincheck.client.timing import at_most
+from raincheck.client.polling import follow
+from raincheck.client.saved_calls import Slip, TaskBook
+from raincheck.client.session import Talk
+from raincheck.client.tracker import Held
 from raincheck.client.updates import Update
 from raincheck.core.lifecycle import Status
 from raincheck.errors import ConfigurationError, InvalidValue

@@ -7,7 +7,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from raincheck.core.lifecycle import Status
-from raincheck.wire.words import as_object
+from raincheck.wire.fields import as_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from raincheck.core.change import Creation
-from raincheck.core.content import Artifact, InputRequest, Step
 from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.payload import Payload
-from raincheck.core.records import Progress
+from raincheck.core.records import Artifact, InputRequest, Progress, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
-"""How a task comes to be."""
+"""How a task comes to be.
+
+What a task may bring into the world: children while it works, successors when it completes.
+"""
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,10 +14,9 @@ from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, Payload, check_size
+from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy
 from raincheck.core.records import HistoryEntry, State, Task, TaskId, Tool
-from raincheck.core.retention import DEFAULT_RETENTION, Retention
-from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
-from raincheck.core.text import check_moment, check_name, clip
+from raincheck.core.validation import check_moment, check_name, clip
 from raincheck.errors import InvalidValue, NotJson
 
 PRIORITIES = range(-100, 101)
@@ -63,7 +66,7 @@ def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
     Raises:
         InvalidValue: something in it can't be kept, or lies beyond its bound.
     """
-    _check(new, now, limits)
+    _check_new_task(new, now, limits)
     waits = new.due_at is not None and new.due_at > now
     phase = Phase.PARKED if waits else Phase.QUEUED
     task = Task(
@@ -90,7 +93,7 @@ def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
     return Creation(task, entry, new.arguments, new.caller, new.request_digest)
 
 
-def _check(new: NewTask, now: datetime, limits: Limits) -> None:
+def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
     for moment in (now, new.due_at, new.deadline_at):
         check_moment(moment)
     check_name(new.id, what="a task's id")
@@ -117,3 +120,39 @@ def _check(new: NewTask, now: datetime, limits: Limits) -> None:
         raise InvalidValue(f"task {new.id!r} would be past its deadline {new.deadline_at} before it begins")
     check_size(new.arguments, limits.arguments, what="arguments")
     check_size(new.caller, limits.caller, what="the caller's identity")
+
+
+def check_children(task: Task, spawned: Sequence[Creation]) -> None:
+    """Refuse what a working task can't spawn.
+
+    Raises:
+        InvalidValue: it is somebody else's, or has a key under which it might exist already.
+    """
+    for creation in spawned:
+        _check_creation(task, creation, parents=(None, task.id))
+
+
+def check_successors(task: Task, spawned: Sequence[Creation]) -> None:
+    """Refuse what can't begin with a task's completion.
+
+    Raises:
+        InvalidValue: as for children, and if it is one: its parent would have ended before it began.
+    """
+    for creation in spawned:
+        _check_creation(task, creation, parents=(None,))
+
+
+def spawning_words(spawned: Sequence[Creation]) -> list[str]:
+    """What the history says of it."""
+    return [f"spawned {creation.task.id}" for creation in spawned]
+
+
+def _check_creation(task: Task, creation: Creation, parents: tuple[TaskId | None, ...]) -> None:
+    new = creation.task
+    if (new.namespace, new.owner) != (task.namespace, task.owner):
+        raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: give it the same namespace and owner")
+    if new.parent_id not in parents:
+        kin = "it or nobody" if task.id in parents else "nobody, since it ends"
+        raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: its parent must be {kin}")
+    if new.idempotency_key is not None:
+        raise InvalidValue(f"task {new.id!r} is spawned, and once only: it takes no idempotency key")

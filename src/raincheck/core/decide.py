@@ -8,7 +8,7 @@ every store.
 from datetime import datetime
 from typing import assert_never
 
-from raincheck.core import attempts, process, steering
+from raincheck.core import attempt_rules, control_rules
 from raincheck.core import commands as ask
 from raincheck.core.change import Change
 from raincheck.core.limits import Limits
@@ -28,26 +28,26 @@ def decide(task: Task, command: ask.Command, now: datetime, limits: Limits = DEF
     """
     match command:
         case ask.Claim():
-            return attempts.claim(task, command, now)
+            return attempt_rules.claim(task, command, now)
         case ask.Note() | ask.Park() | ask.Release() | ask.Yield() | ask.Complete() | ask.Fail():
-            return attempts.from_attempt(task, command, now, limits)
+            return attempt_rules.from_attempt(task, command, now, limits)
         case ask.Interrupt():
-            return attempts.interrupt(task, command, now)
+            return attempt_rules.interrupt(task, command, now)
         case ask.Expire():
-            return attempts.expire(task, command, now)
+            return attempt_rules.expire(task, command, now)
         case ask.Due():
-            return steering.due(task, command, now)
+            return control_rules.due(task, command, now)
         case ask.Signal():
-            return steering.signal(task, command, now)
+            return control_rules.signal(task, command, now)
         case ask.Answer():
-            return steering.answer(task, command, now, limits)
+            return control_rules.answer(task, command, now, limits)
         case ask.Transition():
-            return process.transition(task, command, now, limits)
+            return control_rules.transition(task, command, now, limits)
         case ask.Cancel():
-            return steering.cancel(task, command, now)
+            return control_rules.cancel(task, command, now)
         case ask.Pause():
-            return steering.pause(task, command, now)
+            return control_rules.pause(task, command, now)
         case ask.Resume():
-            return steering.resume(task, command, now)
+            return control_rules.resume(task, command, now)
         case _:
             assert_never(command)

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from raincheck.core.policies import LONGEST_KEEP
 from raincheck.core.records import Task
-from raincheck.core.retention import LONGEST_KEEP
 from raincheck.errors import ConfigurationError, QuotaExceeded
 
 KIB = 1_024

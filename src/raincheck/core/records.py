@@ -3,20 +3,22 @@
 `Task` is what rules look at and lists show; it is small on purpose. What may be large (arguments, outcome,
 variables, steps, questions, artifacts) is read only where it is needed: `View` answers a poll, `Journal` begins
 an attempt.
+
+What belongs to a task besides its record: steps, questions, artifacts; and the two ways of reading it all.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NewType
 
 from raincheck.core.lifecycle import TERMINAL, Event, Phase, Status, status_of
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Payload
-from raincheck.core.retention import DEFAULT_RETENTION, Retention
-from raincheck.core.retry import DEFAULT_RETRY, RetryPolicy
+from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy
 from raincheck.errors import InvalidValue
 
 TaskId = NewType("TaskId", str)
@@ -194,3 +196,78 @@ class HistoryEntry:
     """A few words: a reason that was given, the name of a step, the key of a question."""
     detail: Payload | None = None
     """For the operator: the error of an attempt that went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A finished checkpoint, found again by its name and how often that name was used before it."""
+
+    name: str
+    occurrence: int
+    fingerprint: str
+    """Tells the arguments it was run with from others."""
+    result: Payload
+    attempt: int
+    finished_at: datetime
+
+
+class InputKind(StrEnum):
+    """What is asked of the caller."""
+
+    ELICITATION = "elicitation"
+    SAMPLING = "sampling"
+    ROOTS = "roots"
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """A question to the caller. Its key is unique for the task's life."""
+
+    key: str
+    kind: InputKind
+    request: Payload
+    asked_at: datetime
+    attempt: int
+    answer: Payload | None = None
+    answered_at: datetime | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.answered_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """An intermediate result, readable while the task works. Keeping one under the same name replaces it."""
+
+    name: str
+    content: Payload
+    kept_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What answers a poll, read at one moment: the task, its outcome if it has ended, its open questions if not."""
+
+    task: Task
+    outcome: Payload | None
+    """The result of a completed task, the error of a failed one."""
+    inputs: tuple[InputRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What an attempt begins with, read at one moment."""
+
+    task: Task
+    arguments: Payload
+    caller: Payload | None
+    variables: Payload | None
+    steps: tuple[Step, ...]
+    inputs: tuple[InputRequest, ...]
+    artifacts: tuple[str, ...]
+    """Their names. The content is read one by one."""
+
+    def answer_to(self, key: str) -> Payload | None:
+        """The answer to a question, if it has one."""
+        return next((one.answer for one in self.inputs if one.key == key), None)

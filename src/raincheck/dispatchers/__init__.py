@@ -1,1 +1,1 @@
-"""What gets attempts to workers on other machines. `stores.dispatch` says what that takes."""
+"""What gets attempts to workers on other machines. `stores.dispatcher` says what that takes."""

@@ -1,11 +1,10 @@
 """The engine: runs the bodies of tasks, so that they survive crashes, stop when told, and wait for free."""
 
-from raincheck.engine.context import Child, TaskContext, Variables
 from raincheck.engine.engine import Engine
-from raincheck.engine.reply import Reply
+from raincheck.engine.execution.context import Child, SyncChild, SyncTaskContext, SyncVariables, TaskContext, Variables
+from raincheck.engine.inputs import Reply
 from raincheck.engine.settings import Settings
-from raincheck.engine.shutdown import run_until_signal
-from raincheck.engine.sync_context import SyncChild, SyncTaskContext, SyncVariables
+from raincheck.engine.signals import run_until_signal
 from raincheck.engine.toolbox import Toolbox
 
 __all__ = [

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Mapping
 
-from raincheck.core.durations import MOST, Sketch
+from raincheck.core.histogram import MOST, Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
-from raincheck.engine.means import Means
+from raincheck.engine.settings import Means
 
 MEASURED = frozenset({Phase.COMPLETED, Phase.FAILED})
 """How a task ends whose body had its time. One that was cancelled would have taken longer."""

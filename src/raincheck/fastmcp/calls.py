@@ -19,13 +19,12 @@ from mcp.server.lowlevel import Server
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, ListToolsResult
 from pydantic import BaseModel, ConfigDict
 
-from raincheck.fastmcp.face import Face
-from raincheck.fastmcp.library import is_callers_own
-from raincheck.fastmcp.own_calls import OwnCalls
-from raincheck.server.refusals import invalid_params
-from raincheck.server.requests import asks_for_task
-from raincheck.server.sdk import AnyContext, Handler
-from raincheck.wire.g2 import EXTENSION
+from raincheck.fastmcp.adapter import Face
+from raincheck.fastmcp.body import OwnCalls, is_callers_own
+from raincheck.server.caller import asks_for_task
+from raincheck.server.errors import invalid_params
+from raincheck.server.sdk_compat import AnyContext, Handler
+from raincheck.wire.v2026 import EXTENSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,21 +13,18 @@ from mcp_types import CallToolRequestParams, PaginatedRequestParams, ToolAnnotat
 from raincheck.clock import Clock
 from raincheck.engine import Settings
 from raincheck.errors import ConfigurationError
+from raincheck.fastmcp.adapter import Face, FastFunction
+from raincheck.fastmcp.body import AnyFastMCP, OwnCalls, has_name, lowlevel_of
 from raincheck.fastmcp.calls import CallSeam
-from raincheck.fastmcp.face import Face
-from raincheck.fastmcp.functions import FastFunction
-from raincheck.fastmcp.library import AnyFastMCP, has_name, lowlevel_of
-from raincheck.fastmcp.listing import keep_shapes
-from raincheck.fastmcp.own_calls import OwnCalls
-from raincheck.server.functions import name_of
-from raincheck.server.options import PLAIN_WAIT
-from raincheck.server.owners import Anonymous, OwnerFunction
-from raincheck.server.policy import ServedSettings
-from raincheck.server.ready import ReadyOptions
-from raincheck.server.served import check_settings
-from raincheck.server.tasks import ATTACHED
+from raincheck.fastmcp.tools import keep_shapes
+from raincheck.server.identity import Anonymous, OwnerFunction
+from raincheck.server.runtime import PLAIN_WAIT
+from raincheck.server.tasks import ATTACHED, ReadyOptions
 from raincheck.server.tasks import Tasks as ServerTasks
-from raincheck.wire.plain_tools import PlainTools
+from raincheck.server.tools.functions import name_of
+from raincheck.server.tools.policy import ServedSettings
+from raincheck.server.tools.registry import check_settings
+from raincheck.wire.fallback_tools import PlainTools
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -17,7 +17,7 @@ from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task, shorten_id
 from raincheck.errors import StoreError
-from raincheck.stores.interface import Store
+from raincheck.stores.base import Store
 from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, Page, TaskQuery
 
 LONGEST_WORD = 2_200

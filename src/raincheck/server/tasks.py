@@ -1,35 +1,168 @@
-"""Tasks for a server of the `mcp` SDK: the one thing that its author attaches."""
+"""Tasks for a server of the `mcp` SDK: the one thing that its author attaches.
+
+Tools that are ready to run, and that come and go while a server runs: such as those that a file defines.
+
+What can be said of a tool that is served: what the SDK lists of it, and how its calls become tasks.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from os import PathLike
-from typing import Any, ClassVar, TypeVar, Unpack, overload
+from typing import Any, ClassVar, TypedDict, TypeVar, Unpack, cast, overload
 
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
-from mcp.server.mcpserver import MCPServer
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import Icon, MCPServer
+from mcp.server.mcpserver.tools import Tool as SdkTool
+from mcp_types import ToolAnnotations
 
 from raincheck.clock import Clock, StoresClock
 from raincheck.core.limits import Quota
+from raincheck.core.payload import Json
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.engine.shutdown import signals
+from raincheck.engine.signals import signals
+from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError
-from raincheck.server.attaching import attach
-from raincheck.server.explaining import Explanation, explain_all
-from raincheck.server.functions import ServedFunction, name_of, request_parameter
-from raincheck.server.options import PLAIN_WAIT, Options
-from raincheck.server.own_calls import caller_of
-from raincheck.server.owners import Anonymous, OwnerFunction
-from raincheck.server.policy import ServedSettings
-from raincheck.server.ready import ReadyTools
-from raincheck.server.running import Running
-from raincheck.server.sdk import AnyServer, lowlevel_of
-from raincheck.server.served import ServedTools, check_settings
-from raincheck.server.tool_options import ToolOptions, split
-from raincheck.server.unix import UnixListener, serve_until_signal
-from raincheck.server.workplace import Workplace
-from raincheck.wire.plain_tools import PlainTools
+from raincheck.server.attach import attach
+from raincheck.server.explain import Explanation, explain_all
+from raincheck.server.identity import Anonymous, OwnerFunction
+from raincheck.server.runtime import PLAIN_WAIT, Options, Running
+from raincheck.server.sdk_compat import AnyServer, lowlevel_of, tool_of
+from raincheck.server.tools.functions import ServedFunction, caller_of, name_of, request_parameter
+from raincheck.server.tools.json_schema import InputSchema, accepting, body_of, list_by_schema, stand_in, value_in
+from raincheck.server.tools.policy import ServedSettings, TaskPolicy
+from raincheck.server.tools.registry import ServedTools, check_settings
+from raincheck.server.tools.task_session import Workplace
+from raincheck.server.tools.tool_list import ReadyListing, ToolChanges
+from raincheck.server.unix.server import UnixListener, serve_until_signal
+from raincheck.wire.fallback_tools import PlainTools
+
+
+class Listing(TypedDict, total=False):
+    """What the SDK's own `tool` takes besides a name."""
+
+    title: str | None
+    description: str | None
+    annotations: ToolAnnotations | None
+    icons: list[Icon] | None
+    meta: dict[str, Any] | None
+    structured_output: bool | None
+
+
+class ToolOptions(Listing, ServedSettings, total=False):
+    """Both."""
+
+
+def split(options: ToolOptions) -> tuple[Listing, ServedSettings]:
+    """The one and the other."""
+    listing = {name: options.get(name) for name in Listing.__annotations__}
+    settings = {name: value for name, value in options.items() if name not in listing}
+    return cast("Listing", listing), cast("ServedSettings", settings)
+
+
+class ReadyOptions(TypedDict, total=False):
+    """What can be said of one besides its name and what it takes."""
+
+    title: str | None
+    description: str | None
+    annotations: ToolAnnotations | None
+    policy: TaskPolicy | None
+    """How its calls become tasks."""
+
+
+class ReadyTools:
+    """What tasks of a server can be told of such tools."""
+
+    _server: MCPServer[Any] | None
+    _lowlevel: Server[Any]
+    _tools: ServedTools
+    _running: Running
+    _toolbox: Toolbox
+    _changes: ToolChanges | None = None
+    _listing: ReadyListing | None = None
+
+    def add(self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[ReadyOptions]) -> None:
+        """Serve a tool that says what it takes in a JSON Schema, which is listed as it is.
+
+        Arguments are held against the schema before there is a task. What the body returns is JSON, and is the result.
+
+        Raises:
+            ConfigurationError: it can't work like that, or there is one of its name.
+        """
+        self._tools.check_free(tool.name)
+        self._serve(tool, input_schema, options)
+
+    def replace(self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[ReadyOptions]) -> None:
+        """Serve a tool in the place of one that was added. New calls get this one.
+
+        What runs or waits goes on with the version that it began with. A tool that is of the same version takes over
+        what waits, too.
+
+        Raises:
+            ConfigurationError: it can't work like that, or none of its name was added.
+        """
+        self._tools.check_ready(tool.name)
+        self._serve(tool, input_schema, options)
+
+    def remove(self, name: str) -> None:
+        """Serve a tool no more that was added. It vanishes from the list, and what runs or waits goes on.
+
+        Raises:
+            ConfigurationError: none of this name was added.
+        """
+        self._tools.check_ready(name)
+        self._tools.remove(name)
+        if self._server is not None:
+            self._server.remove_tool(name)
+
+    async def tell_of_changes(self) -> None:
+        """Tell callers that there are other tools now: once, after whatever was added, replaced or removed."""
+        if self._changes is not None:
+            await self._changes.tell()
+
+    def _serve(self, tool: TaskTool, input_schema: Mapping[str, Json], options: ReadyOptions) -> None:
+        schema = InputSchema(tool.name, input_schema)
+        policy = options.get("policy") or TaskPolicy()
+        if isinstance(policy.idempotency, str) and policy.idempotency not in schema.names:
+            raise ConfigurationError(
+                f"tool {tool.name!r}: idempotency names an argument, and it has no {policy.idempotency!r}"
+            )
+        served = _as_served(tool, schema)
+        self._changes = self._changes or ToolChanges(self._server, self._lowlevel)
+        sdk = self._list(tool.name, options)
+        list_by_schema(sdk, schema, options.get("description") or "")
+        sdk.fn = caller_of(sdk, self._running)
+        self._tools.keep_ready(served, policy, sdk)
+
+    def serve_older(self, rebuild: Callable[[bytes], tuple[TaskTool, Mapping[str, Json]]]) -> None:
+        """Let tasks go on whose tool is not here any more: `rebuild` makes it, and its schema, of its definition."""
+
+        def served(definition: bytes) -> TaskTool:
+            tool, schema = rebuild(definition)
+            return _as_served(tool, InputSchema(tool.name, schema))
+
+        self._toolbox.rebuild = served
+
+    def _list(self, name: str, options: ReadyOptions) -> SdkTool:
+        """Have a tool of this name listed, in the place of any that was, and return it as the SDK has it."""
+        said = {"title": options.get("title"), "annotations": options.get("annotations")}
+        if self._server is None:
+            self._listing = self._listing or ReadyListing(self._lowlevel, self._tools)
+            return SdkTool.from_function(stand_in, name=name, **said)  # type: ignore[arg-type] # its own parameters
+        if tool_of(self._server, name) is not None:
+            self._server.remove_tool(name)
+        self._server.add_tool(stand_in, name=name, **said)  # type: ignore[arg-type] # likewise
+        found = tool_of(self._server, name)
+        assert found is not None  # noqa: S101 - just added
+        return found
+
+
+def _as_served(tool: TaskTool, schema: InputSchema) -> TaskTool:
+    return replace(tool, body=body_of(tool), accepts=accepting(tool, schema), value_of=value_in)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,28 +14,25 @@ from mcp.server.context import HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolRequestParams, InputRequiredResult
 
-from raincheck.core.content import InputKind, View
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
-from raincheck.core.records import Task
-from raincheck.server import joining
-from raincheck.server.callers import declared_capabilities, describe_caller
-from raincheck.server.choosing import choose_inline, choose_plain
-from raincheck.server.g1_middleware import check_may_hand_out, hand_out
-from raincheck.server.leaving import Leaving
-from raincheck.server.plain_calls import PlainCalls
-from raincheck.server.refusals import Refusing, invalid_params, missing_capability
-from raincheck.server.requests import Tier, asks_for_task, is_modern, knows_tasks, speaks_g1, tier_of
-from raincheck.server.results import as_json, describe_failure, text_of
-from raincheck.server.rounds import resolve
-from raincheck.server.running import UNSEEN_FOR, Running
-from raincheck.server.sdk import AnyContext, tool_of
-from raincheck.server.served import ServedTool, ServedTools
-from raincheck.server.showing import Showing
-from raincheck.server.strangers import Strangers
-from raincheck.server.waiting import Waiting, is_next_round
-from raincheck.server.workplace import Workplace
-from raincheck.wire import codes, g1, g2
+from raincheck.core.records import InputKind, Task, View
+from raincheck.server.caller import Tier, asks_for_task, is_modern, knows_tasks, speaks_g1, tier_of
+from raincheck.server.disconnect import Leaving
+from raincheck.server.errors import Refusing, invalid_params, missing_capability
+from raincheck.server.fallback.tools import PlainCalls
+from raincheck.server.identity import Strangers, declared_capabilities, describe_caller
+from raincheck.server.render import Showing
+from raincheck.server.runtime import UNSEEN_FOR, Running
+from raincheck.server.sdk_compat import AnyContext, tool_of
+from raincheck.server.tools import policy
+from raincheck.server.tools.registry import ServedTool, ServedTools
+from raincheck.server.tools.results import as_json, describe_failure, text_of
+from raincheck.server.tools.task_session import Workplace, resolve
+from raincheck.server.v2025.middleware import check_may_hand_out, hand_out
+from raincheck.server.wait import Waiting, is_next_round
+from raincheck.server.wait_policy import choose_inline, choose_plain
+from raincheck.wire import errors, v2025, v2026
 
 
 class ToolCalls:
@@ -108,7 +105,7 @@ class ToolCalls:
         if is_modern(ctx):
             raise missing_capability()
         how = "call it with params.task" if speaks_g1(ctx) else f"callers of {ctx.protocol_version} can't take those"
-        raise MCPError(codes.METHOD_NOT_FOUND, f"tool {tool.name!r} runs only as a task: {how}")
+        raise MCPError(errors.METHOD_NOT_FOUND, f"tool {tool.name!r} runs only as a task: {how}")
 
     async def _prepare(self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams) -> HandlerResult:
         """What to answer instead of making a task: that the arguments are wrong, or that input is required first."""
@@ -139,7 +136,7 @@ class ToolCalls:
         key = tool.policy.key_of(tool.name, arguments, cast("Mapping[str, Any] | None", ctx.meta), owner)
         # What the user answered first is not among the arguments, so such calls may look the same and not be.
         if key is None and tool.is_idempotent and owner.may_list and params.input_responses is None:
-            key = joining.key_of(tool.name, arguments)
+            key = policy.key_of(tool.name, arguments)
         is_plain = not _takes_tasks(ctx) or tool.policy.mode == "forbidden"
         goes_on = is_plain and self._plain_wait(ctx, tool) is not None
         self._strangers.admit(owner)
@@ -160,7 +157,7 @@ class ToolCalls:
     async def _join(self, submit: Callable[[], Awaitable[Task]]) -> Task:
         """The task that has the key, unless its end is of no use to anybody."""
         task = await submit()
-        if joining.is_of_no_use(task, self._running.options.clock.now()):
+        if policy.is_of_no_use(task, self._running.options.clock.now()):
             await self._running.engine.release_key(task)
             task = await submit()
         return task
@@ -169,7 +166,7 @@ class ToolCalls:
         """The task, to a caller of 2025-11-25 that asked for one. It is never answered otherwise."""
         poll_ms, now = self._running.pace.interval_ms(task), self._running.options.clock.now()
         meanwhile = tool.policy.meanwhile or f"{tool.name} has begun and goes on in the background: its result follows."
-        answer = g1.create_result(task, poll_ms=poll_ms, now=now, meanwhile=meanwhile)
+        answer = v2025.create_result(task, poll_ms=poll_ms, now=now, meanwhile=meanwhile)
         return hand_out(task, cast("dict[str, Any]", answer))
 
     async def _hand_out(self, ctx: AnyContext, task: Task, tool: ServedTool) -> HandlerResult | View:
@@ -180,7 +177,7 @@ class ToolCalls:
         view = await self._waiting.see(ctx, task, seconds) if seconds else View(task, None, ())
         if seconds and view.task.is_terminal:
             return view
-        return cast("dict[str, Any]", g2.create_result(view.task, poll_ms=self._running.pace.interval_ms(view.task)))
+        return cast("dict[str, Any]", v2026.create_result(view.task, poll_ms=self._running.pace.interval_ms(view.task)))
 
 
 def _takes_tasks(ctx: AnyContext) -> bool:
@@ -207,4 +204,4 @@ def _ttl_of(ctx: AnyContext, params: CallToolRequestParams) -> timedelta | None:
 def _not_as_a_task(name: str, *, is_there: bool = True) -> MCPError:
     if not is_there:
         return invalid_params(f"there is no tool {name!r}")
-    return MCPError(codes.METHOD_NOT_FOUND, f"tool {name!r} can't be called as a task: call it without params.task")
+    return MCPError(errors.METHOD_NOT_FOUND, f"tool {name!r} can't be called as a task: call it without params.task")

@@ -1,6 +1,10 @@
-"""What a store is asked, and what it answers with. Whatever a store can't get wrong in its own way is decided here."""
+"""What a store is asked, and what it answers with. Whatever a store can't get wrong in its own way is decided here.
 
-from collections.abc import Iterable, Sequence
+What no store takes, whatever it keeps things in; and secrets that are not there yet.
+"""
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -8,12 +12,12 @@ from typing import Literal, Self, TypeAlias
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Claim, Command, Due
-from raincheck.core.content import Journal
 from raincheck.core.decide import decide
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
-from raincheck.core.records import Task, TaskId, Tool
-from raincheck.core.text import check_name
+from raincheck.core.records import Journal, Task, TaskId, Tool
+from raincheck.core.validation import check_name
 from raincheck.errors import InvalidValue
 
 PAGE_LIMIT = 1_000
@@ -41,7 +45,7 @@ class ClaimRequest:
     lease_for: timedelta
     limit: int
     told: Tool | None = None
-    """The tool of the job that brought this about, where a dispatcher carries jobs (`stores.dispatch`)."""
+    """The tool of the job that brought this about, where a dispatcher carries jobs (`stores.dispatcher`)."""
     withdraws: bool = False
     """No job brought this about: the jobs of what is begun are taken back."""
     journals: dict[TaskId, Journal] | None = field(default=None, compare=False, repr=False)
@@ -190,3 +194,55 @@ def page_of(tasks: Iterable[Task], query: TaskQuery, *, now: datetime, after: Po
         if query.scope.may_list and query.matches(task, now) and (after is None or Position.of(task) < after)
     ]
     return Page.of(sorted(found, key=Position.of, reverse=True), page_size(limit))
+
+
+SECRET_SIZE = 32
+
+
+def check_named_once(changes: Sequence[Change]) -> None:
+    """Refuse a commit that names a task twice, changed or spawned.
+
+    Raises:
+        InvalidValue: it would not be clear what holds.
+    """
+    ids = [change.before.id for change in changes]
+    ids += [creation.task.id for change in changes for creation in change.spawned]
+    if len(set(ids)) < len(ids):
+        raise InvalidValue(f"a commit may name a task only once, not {sorted(ids)}")
+
+
+def check_secret_name(name: str) -> None:
+    """Refuse a name that no secret can have.
+
+    Raises:
+        InvalidValue: it can't be kept exactly as it is.
+    """
+    check_name(name, what="a secret's name")
+
+
+def check_definitions(namespace: str, definitions: Mapping[Tool, bytes]) -> None:
+    """Refuse definitions that can't be kept.
+
+    Raises:
+        InvalidValue: the namespace, or the name or version of a tool, can't be kept exactly as it is.
+    """
+    check_name(namespace, what="a namespace")
+    for tool in definitions:
+        check_name(tool.name, what="a tool's name")
+        check_name(tool.version, what="a tool's version")
+
+
+def check_news(namespace: str, news: Mapping[str, Sketch]) -> None:
+    """Refuse durations that can't be kept.
+
+    Raises:
+        InvalidValue: the namespace, or the name of a tool, can't be kept exactly as it is.
+    """
+    check_name(namespace, what="a namespace")
+    for tool in news:
+        check_name(tool, what="a tool's name")
+
+
+def new_secret() -> bytes:
+    """Random bytes for a secret that is not there yet. Of several that are made at once, the store keeps one."""
+    return secrets.token_bytes(SECRET_SIZE)

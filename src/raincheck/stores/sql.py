@@ -1,9 +1,39 @@
-"""Named queries, kept in `.sql` files: a line `-- name: …`, a sentence, the statement."""
+"""Named queries, kept in `.sql` files: a line `-- name: …`, a sentence, the statement.
 
+Records to rows and back. Times become whole microseconds, so they come back exactly as they went in.
+
+Journals from rows: what an attempt needs to know of its task, read for it or found on the way.
+"""
+
+import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from importlib.resources.abc import Traversable
+from typing import Any, TypeAlias
 
-from raincheck.errors import ConfigurationError
+from raincheck.core.change import Creation
+from raincheck.core.histogram import Sketch
+from raincheck.core.lifecycle import Event, Phase
+from raincheck.core.owner import Owner
+from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
+from raincheck.core.records import (
+    Artifact,
+    Attempt,
+    HistoryEntry,
+    InputKind,
+    InputRequest,
+    Journal,
+    Lease,
+    Progress,
+    State,
+    Step,
+    Task,
+    TaskId,
+    Tool,
+)
+from raincheck.errors import ConfigurationError, InvalidValue
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
@@ -21,3 +51,235 @@ def load_queries(file: Traversable) -> dict[str, str]:
 def _statement(text: str) -> str:
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
     return "\n".join(lines).strip().removesuffix(";")
+
+
+Row: TypeAlias = tuple[Any, ...]
+Value: TypeAlias = "int | float | str | bytes | None"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def to_moment(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def _micros(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // _MICROSECOND
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else to_moment(micros)
+
+
+# Enum members and booleans are bound as what they are underneath: the driver has a slow path for subclasses.
+def row_of_task(task: Task) -> dict[str, Value]:
+    """The columns that a change may set, by name."""
+    attempt, progress, state = task.attempt, task.progress, task.state
+    return {
+        "id": task.id,
+        "updated_at": to_micros(task.updated_at),
+        "phase": str(task.phase),
+        "due_at": _micros(task.due_at),
+        "version": task.version,
+        "fence": task.fence,
+        "failures": task.failures,
+        "attempt_started_at": None if attempt is None else to_micros(attempt.started_at),
+        "lease_holder": None if attempt is None else attempt.lease.holder,
+        "lease_expires_at": None if attempt is None else to_micros(attempt.lease.expires_at),
+        "pausing": int(task.pausing),
+        "signals": task.signals,
+        "open_inputs": task.open_inputs,
+        "entries": task.entries,
+        "progress_done": None if progress is None else progress.done,
+        "progress_total": None if progress is None else progress.total,
+        "status_message": task.status_message,
+        "is_error": int(task.is_error),
+        "finished_at": _micros(task.finished_at),
+        "expires_at": _micros(task.expires_at),
+        "state": None if state is None else state.name,
+        "state_since": None if state is None else to_micros(state.since),
+        "state_number": None if state is None else state.number,
+    }
+
+
+def row_of_creation(creation: Creation) -> dict[str, Value]:
+    """All columns of a new task, by name."""
+    task = creation.task
+    ttl = task.retention.ttl
+    return row_of_task(task) | {
+        "namespace": task.namespace,
+        "owner": task.owner.key,
+        "tool": task.tool.name,
+        "tool_version": task.tool.version,
+        "created_at": to_micros(task.created_at),
+        "parent_id": task.parent_id,
+        "idempotency_key": task.idempotency_key,
+        "request_digest": creation.request_digest,
+        "priority": task.priority,
+        "deadline_at": _micros(task.deadline_at),
+        "retry": _retry_text(task.retry),
+        "keep": task.retention.keep // _MICROSECOND,
+        "ttl": None if ttl is None else ttl // _MICROSECOND,
+        "subject": task.subject,
+    }
+
+
+def task_of(row: Row) -> Task:
+    """The task of a row that begins with the columns of `tasks`. What follows is a store's own, or a query's."""
+    (
+        _, task_id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, _, priority,
+        deadline_at, retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at,
+        lease_holder, lease_expires_at, pausing, signals, open_inputs, entries, progress_done, progress_total,
+        status_message, is_error, finished_at, expires_at, _, state, state_since, state_number, subject,
+    ) = row[:39]  # fmt: skip
+    attempt = None
+    if lease_holder is not None:
+        lease = Lease(lease_holder, to_moment(lease_expires_at))
+        attempt = Attempt(fence, to_moment(attempt_started_at), lease)
+    return Task(
+        task_id,
+        namespace,
+        _owner(owner),
+        Tool(tool, tool_version),
+        to_moment(created_at),
+        to_moment(updated_at),
+        _PHASES[phase],
+        parent_id,
+        idempotency_key,
+        priority,
+        _moment(due_at),
+        _moment(deadline_at),
+        _retry(retry),
+        _retention(keep, ttl),
+        version,
+        fence,
+        failures,
+        attempt,
+        bool(pausing),
+        signals,
+        open_inputs,
+        entries,
+        None if progress_done is None else Progress(progress_done, progress_total),
+        status_message,
+        bool(is_error),
+        _moment(finished_at),
+        _moment(expires_at),
+        None if state is None else State(state, to_moment(state_since), state_number),
+        subject,
+    )
+
+
+def pk_of(row: Row) -> int:
+    return row[0]
+
+
+def id_of(row: Row) -> TaskId:
+    return row[1]
+
+
+def digest_of(row: Row) -> str | None:
+    return row[9]
+
+
+def row_of_entry(pk: int, entry: HistoryEntry) -> Row:
+    before = None if entry.before is None else str(entry.before)
+    return (
+        pk, entry.seq, to_micros(entry.at), str(entry.event), before, str(entry.after), entry.attempt, entry.actor,
+        entry.note, entry.detail,
+    )  # fmt: skip
+
+
+def entry_of(row: Row) -> HistoryEntry:
+    seq, at, event, before, after, attempt, actor, note, detail = row
+    phase_before = None if before is None else Phase(before)
+    return HistoryEntry(seq, to_moment(at), Event(event), phase_before, Phase(after), attempt, actor, note, detail)
+
+
+def step_of(row: Row) -> Step:
+    name, occurrence, fingerprint, result, attempt, finished_at = row
+    return Step(name, occurrence, fingerprint, result, attempt, to_moment(finished_at))
+
+
+def input_of(row: Row) -> InputRequest:
+    key, kind, request, asked_at, attempt, answer, answered_at = row
+    return InputRequest(key, InputKind(kind), request, to_moment(asked_at), attempt, answer, _moment(answered_at))
+
+
+def artifact_of(row: Row) -> Artifact:
+    name, content, kept_at = row
+    return Artifact(name, content, to_moment(kept_at))
+
+
+def sketch_of(row: Row) -> tuple[str, Sketch]:
+    tool, counts = row
+    try:
+        return tool, Sketch.load(counts)
+    except InvalidValue as error:
+        raise InvalidValue(f"of the durations of tool {tool!r}, {error}") from error
+
+
+_PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase}
+
+
+# Few of these exist and every task has one, so each is made once.
+_owner = lru_cache(1_024)(Owner.from_key)
+
+
+@lru_cache(256)
+def _retention(keep: int, ttl: int | None) -> Retention:
+    return Retention(timedelta(microseconds=keep), None if ttl is None else timedelta(microseconds=ttl))
+
+
+@lru_cache(256)
+def _retry_text(retry: RetryPolicy) -> str:
+    return json.dumps(
+        {
+            "attempts": retry.attempts,
+            "first": retry.first // _MICROSECOND,
+            "factor": retry.factor,
+            "most": retry.most // _MICROSECOND,
+            "jitter": retry.jitter,
+            "on_interrupt": retry.on_interrupt,
+        }
+    )
+
+
+@lru_cache(256)
+def _retry(text: str) -> RetryPolicy:
+    facts = json.loads(text)
+    return RetryPolicy(
+        facts["attempts"],
+        timedelta(microseconds=facts["first"]),
+        facts["factor"],
+        timedelta(microseconds=facts["most"]),
+        facts["jitter"],
+        OnInterrupt(facts["on_interrupt"]),
+    )
+
+
+def journal_of(
+    task: Task,
+    payloads: Sequence[Any],
+    steps: Sequence[Row] = (),
+    inputs: Sequence[Row] = (),
+    artifacts: Sequence[Row] = (),
+) -> Journal:
+    """Its payloads are its arguments, its caller and its variables."""
+    arguments, caller, variables = payloads
+    names = tuple(name for (name,) in artifacts)
+    steps_kept, asked = tuple(map(step_of, steps)), tuple(map(input_of, inputs))
+    return Journal(task, arguments, caller, variables, steps_kept, asked, names)
+
+
+def note_journals(journals: dict[TaskId, Journal], begun: Iterable[Task], found: Iterable[Row]) -> None:
+    """Remember the journals of tasks that have just been begun, of those for which all of it is in their row.
+
+    At the end of a row are the payloads, and whether there is more.
+    """
+    whole = {id_of(row): row for row in found if not row[-1]}
+    journals.update((task.id, journal_of(task, whole[task.id][-4:-1])) for task in begun if task.id in whole)

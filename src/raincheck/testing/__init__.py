@@ -6,7 +6,7 @@
 - `enumerate_crashes`: runs a scenario again and again, dying at each point in turn.
 - `check_invariants`: reads a whole store and says everything that is wrong with it.
 - `FakeClock`, `Scene`: time that goes when told, and short words for setting a scene.
-- `raincheck.testing.g1`: a conformance suite for anybody's server of the tasks of MCP 2025-11-25.
+- `raincheck.conformance`: a conformance suite for anybody's server of the tasks of MCP 2025-11-25.
 """
 
 from importlib import import_module
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raincheck.testing.clock import FakeClock
-    from raincheck.testing.contract import StoreContract
-    from raincheck.testing.crashes import Crashed, CrashPlan, enumerate_crashes
-    from raincheck.testing.dispatching import DispatcherContract
+    from raincheck.testing.crash_points import Crashed, CrashPlan, enumerate_crashes
+    from raincheck.testing.dispatcher_contract import DispatcherContract
+    from raincheck.testing.harness import Scene
     from raincheck.testing.invariants import InvariantsBroken, check_invariants
-    from raincheck.testing.machine import StoreMachine
-    from raincheck.testing.scene import Scene
+    from raincheck.testing.state_machine import StoreMachine
+    from raincheck.testing.store_contract import StoreContract
 
 __all__ = [
     "CrashPlan",
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CrashPlan": "crashes",
-    "Crashed": "crashes",
-    "DispatcherContract": "dispatching",
+    "CrashPlan": "crash_points",
+    "Crashed": "crash_points",
+    "DispatcherContract": "dispatcher_contract",
     "FakeClock": "clock",
     "InvariantsBroken": "invariants",
-    "Scene": "scene",
-    "StoreContract": "contract",
-    "StoreMachine": "machine",
+    "Scene": "harness",
+    "StoreContract": "store_contract",
+    "StoreMachine": "state_machine",
     "check_invariants": "invariants",
-    "enumerate_crashes": "crashes",
+    "enumerate_crashes": "crash_points",
 }
 
 

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from raincheck.core.content import Journal, View
 from raincheck.core.lifecycle import STARTS, TRANSITIONS, Event, Phase
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId
-from raincheck.stores.interface import Store
+from raincheck.core.records import HistoryEntry, Journal, Task, TaskId, View
+from raincheck.stores.base import Store
 from raincheck.stores.requests import TaskQuery
 
 BEGINNING = datetime(1970, 1, 2, tzinfo=UTC)

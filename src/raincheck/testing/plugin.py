@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 # So that a failed assertion of the kit shows what was compared, like one in a test module.
-pytest.register_assert_rewrite("raincheck.testing.contract", "raincheck.testing.machine")
+pytest.register_assert_rewrite("raincheck.testing.store_contract", "raincheck.testing.state_machine")
 
 if TYPE_CHECKING:
     from raincheck.testing.clock import FakeClock

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from raincheck.engine.workflow import Situation
-from raincheck.workflows.machine import Machine, Next, Outcome, State, Timeout, Transition
-from raincheck.workflows.machine_run import machine_tool as machine_tool  # So that `Machine.tool` need not load it.
+from raincheck.workflows.machines.machine import Machine, Next, Outcome, State, Timeout, Transition
+from raincheck.workflows.machines.run import machine_tool as machine_tool  # So that `Machine.tool` need not load it.
 
 if TYPE_CHECKING:
-    from raincheck.workflows.faults import Fault, WorkflowFaults
-    from raincheck.workflows.file import Workflows, load_workflows
+    from raincheck.workflows.definition import Fault, WorkflowFaults
+    from raincheck.workflows.load import Workflows, load_workflows
 
 __all__ = [
     "Fault",
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - what the package has under 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from raincheck.workflows import file
+        from raincheck.workflows import load
     except ImportError as error:
         raise ImportError(f"files of workflows need {error.name}: pip install 'raincheck[workflows]'") from error
-    return getattr(file, name)
+    return getattr(load, name)

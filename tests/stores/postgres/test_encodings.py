@@ -12,10 +12,10 @@ from raincheck import open_store
 from raincheck.core.payload import decode
 from raincheck.engine import Engine, Settings, TaskContext, Toolbox
 from raincheck.errors import StoreError
-from raincheck.opening import make_store
+from raincheck.stores.factory import make_store
 from raincheck.stores.postgres import PostgresStore
 from raincheck.testing import check_invariants
-from raincheck.testing.contract.creating import CreatingContract
+from raincheck.testing.store_contract.create import CreatingContract
 
 TEXT = "größer 日本 🌧"
 

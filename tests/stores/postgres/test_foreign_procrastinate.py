@@ -9,7 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from raincheck.dispatchers.procrastinate.schema import NEEDED, THEIRS
 from raincheck.errors import ConfigurationError
-from raincheck.opening import make_store, open_store
+from raincheck.stores.factory import make_store, open_store
 from raincheck.stores.postgres import parse_url
 from raincheck.testing import FakeClock, Scene
 

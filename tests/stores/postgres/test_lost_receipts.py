@@ -14,13 +14,13 @@ from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
 from raincheck.dispatchers.procrastinate import ProcrastinateJobs
 from raincheck.errors import QuotaExceeded, StoreUnavailable
-from raincheck.opening import open_store
+from raincheck.stores.factory import open_store
 from raincheck.stores.postgres import PostgresStore
 from raincheck.stores.postgres.writes import Creating
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.contract.offering import OFFER
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
+from raincheck.testing.store_contract.direct_start import OFFER
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from raincheck.core.records import TaskId
-from raincheck.stores.feed import ANYTHING
-from raincheck.stores.postgres.clock import DatabaseClock
-from raincheck.stores.postgres.news import LIMIT, hear, tell
+from raincheck.stores.change_feed import ANYTHING
+from raincheck.stores.postgres.connection import DatabaseClock
+from raincheck.stores.postgres.notifications import LIMIT, hear, tell
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

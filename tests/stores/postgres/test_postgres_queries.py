@@ -13,12 +13,12 @@ from postgres_serving import PostgresServer
 from psycopg import _queries as driver
 
 from raincheck import Engine, TaskContext, Toolbox, open_store
-from raincheck.opening import make_store
-from raincheck.stores.postgres import queries
-from raincheck.stores.postgres.queries import QUERIES
+from raincheck.stores.factory import make_store
+from raincheck.stores.postgres import reads
+from raincheck.stores.postgres.reads import QUERIES
 from raincheck.stores.requests import ListKind
 
-PACKAGE = Path(queries.__file__).parent
+PACKAGE = Path(reads.__file__).parent
 
 MANY = """
 INSERT INTO tasks (

@@ -11,11 +11,11 @@ from postgres_serving import PostgresServer
 from raincheck.clock import SystemClock
 from raincheck.core.commands import Cancel
 from raincheck.errors import ConfigurationError, NotAStore, SchemaMismatch, StoreReadOnly, StoreUnavailable
-from raincheck.opening import make_store, open_store
-from raincheck.stores.postgres import PostgresStore, parse_url, watch
+from raincheck.stores.factory import make_store, open_store
+from raincheck.stores.postgres import PostgresStore, notifications, parse_url
 from raincheck.stores.requests import HeldAttempt
 from raincheck.testing import FakeClock, Scene, check_invariants
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +88,7 @@ async def test_who_listens_hears_again_after_the_database_was_restarted(own_post
 async def test_who_listens_hears_also_of_what_is_told_while_the_connection_is_checked(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "CHECK_EVERY", 0.0005)
+    monkeypatch.setattr(notifications, "CHECK_EVERY", 0.0005)
     async with open_store(database_url) as one, open_store(database_url) as two:
         with one.listen() as feed:
             await anext(feed)

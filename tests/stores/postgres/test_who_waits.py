@@ -7,12 +7,12 @@ import psycopg
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.opening import open_store
+from raincheck.stores.factory import open_store
 from raincheck.stores.postgres import parse_url
-from raincheck.stores.postgres.connect import connected
+from raincheck.stores.postgres.connection import connected
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.contract.offering import OFFER
-from raincheck.testing.scene import ALICE, BOB, NAMESPACE
+from raincheck.testing.harness import ALICE, BOB, NAMESPACE
+from raincheck.testing.store_contract.direct_start import OFFER
 
 pytestmark = pytest.mark.anyio
 

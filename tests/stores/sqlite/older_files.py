@@ -6,10 +6,10 @@ from pathlib import Path
 
 from raincheck.core.change import Creation
 from raincheck.stores.memory import MemoryStore
-from raincheck.stores.rows import row_of_creation, row_of_entry
-from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sql import row_of_creation, row_of_entry
+from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores.sqlite.reads import QUERIES
 from raincheck.testing import FakeClock, Scene
 
 SECRETS_SINCE = 3

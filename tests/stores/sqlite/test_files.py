@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from raincheck.core.commands import Note
-from raincheck.core.content import Artifact
 from raincheck.core.payload import encode
+from raincheck.core.records import Artifact
 from raincheck.errors import (
     ConfigurationError,
     NotAStore,
@@ -27,7 +27,7 @@ from raincheck.errors import (
     StoreUnavailable,
 )
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.connect import connect
+from raincheck.stores.sqlite.connection import connect
 from raincheck.testing import FakeClock, Scene, check_invariants
 
 pytestmark = pytest.mark.anyio

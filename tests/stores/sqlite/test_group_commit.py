@@ -14,13 +14,12 @@ from raincheck.core.commands import Complete, Note
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import AlreadyRecorded, StoreError, StoreUnavailable
-from raincheck.stores.feed import ANYTHING
+from raincheck.stores.change_feed import ANYTHING
 from raincheck.stores.requests import HeldAttempt
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.lane import ROUND_LIMIT
-from raincheck.stores.sqlite.write_lane import IDLE_AFTER, WAL_LIMIT
+from raincheck.stores.sqlite.threads import IDLE_AFTER, ROUND_LIMIT, WAL_LIMIT
 from raincheck.testing import Crashed, FakeClock, Scene, check_invariants
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
 

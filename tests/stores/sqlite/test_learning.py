@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from older_files import write_older_file
 
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.errors import StoreCorrupt, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.connect import connect
-from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores.sqlite.connection import connect
+from raincheck.stores.sqlite.reads import QUERIES
 from raincheck.testing import FakeClock, Scene, check_invariants
-from raincheck.testing.scene import EVERYTHING, NAMESPACE
+from raincheck.testing.harness import EVERYTHING, NAMESPACE
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,10 @@ from raincheck.core.records import TaskId
 from raincheck.errors import SchemaMismatch
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import Migration, shipped_migrations, split_statements
 from raincheck.testing import FakeClock, Scene, check_invariants
-from raincheck.testing.scene import ALICE, BOB
+from raincheck.testing.harness import ALICE, BOB
 
 KNOWN = shipped_migrations()[-1].version
 NEXT = Migration(KNOWN + 1, "what", "CREATE TABLE extra (a INTEGER) STRICT; INSERT INTO extra VALUES (1);")
@@ -122,7 +122,7 @@ async def test_a_file_that_becomes_newer_while_it_is_open_is_not_written_any_mor
 MIGRATE = """
 import sys
 from pathlib import Path
-from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import Migration, shipped_migrations
 
 version = shipped_migrations()[-1].version + 1

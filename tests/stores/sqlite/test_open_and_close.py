@@ -12,9 +12,9 @@ import pytest
 
 from raincheck.errors import ConfigurationError, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.connect import connect
+from raincheck.stores.sqlite.connection import connect
 from raincheck.testing import FakeClock, Scene
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
 

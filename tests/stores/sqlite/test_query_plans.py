@@ -8,12 +8,12 @@ from typing import get_args
 import pytest
 
 from raincheck.stores.requests import ListKind
-from raincheck.stores.sqlite import queries
-from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sqlite import reads
+from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores.sqlite.reads import QUERIES
 
-PACKAGE = Path(queries.__file__).parent
+PACKAGE = Path(reads.__file__).parent
 
 # What each query may go through, where that is not a search by an index.
 ALLOWED = {

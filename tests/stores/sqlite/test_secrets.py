@@ -17,11 +17,11 @@ from older_files import write_older_file
 from raincheck.core.lifecycle import Phase
 from raincheck.errors import InvalidValue, StoreFull, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores.sqlite.reads import QUERIES
 from raincheck.testing import check_invariants
-from raincheck.testing.scene import EVERYTHING
+from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 
 from raincheck.errors import SchemaMismatch, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
 from raincheck.testing import FakeClock, Scene
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from raincheck.core.records import TaskId
-from raincheck.stores.sqlite.connect import connect, prepare_file
+from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.watch import LOG_LIMIT, log_changes, look
+from raincheck.stores.sqlite.notifications import LOG_LIMIT, log_changes, look
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from fake_task import Message, Session, Task
 from planting import Way
 from trying import complaints, try_suite
 
-from raincheck.testing.g1 import Outcome, Report
+from raincheck.conformance import Outcome, Report
 
 DECLARED = {"g1-undeclared-ignored", "g1-undeclared-list-32601", "g1-undeclared-cancel-32601"}
 """These are about servers that do not declare something: see `LeavesOut` below."""

@@ -11,10 +11,11 @@ from collections.abc import AsyncGenerator
 import pytest
 from trying import HERE, ROLES
 
-from raincheck.testing.g1 import CHECKS, Outcome, Pace, Report, Target, Trouble, run_suite, stdio, target
-from raincheck.testing.g1.messages import Message
-from raincheck.testing.g1.running import ENDURANCE
-from raincheck.testing.g1.verdicts import Gone
+from raincheck.conformance import CHECKS, Outcome, Pace, Report, Target, Trouble, run_suite, transport
+from raincheck.conformance.messages import Message
+from raincheck.conformance.outcome import Gone
+from raincheck.conformance.run import ENDURANCE
+from raincheck.conformance.transport import stdio
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +55,7 @@ class WritesTooLate(stdio.StdioTransport):
 
 
 async def test_what_it_said_last_is_told_by_whoever_writes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "StdioTransport", WritesTooLate)
+    monkeypatch.setattr(transport, "StdioTransport", WritesTooLate)
     with pytest.raises(Gone, match=r"the server ended with 1; the last it wrote to stderr: no such store"):
         await find(broken("ends at once"), Pace(timeout=10))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trying import ADA, BOB, complaints
 
-from raincheck.testing.g1 import Outcome, Report, Target, run_suite
+from raincheck.conformance import Outcome, Report, Target, run_suite
 
 EXAMPLE = Path(__file__).parents[3] / "examples/conformance.py"
 IN_MEMORY = "memory:"

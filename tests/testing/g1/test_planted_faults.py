@@ -8,8 +8,8 @@ from all_faults import FAULTS, GROUPS
 from planting import Fault
 from trying import complaints, try_suite
 
-from raincheck.testing.g1 import CHECKS, Check
-from raincheck.testing.g1.checks import TOPICS
+from raincheck.conformance import CHECKS, Check
+from raincheck.conformance.checks import TOPICS
 
 pytestmark = pytest.mark.anyio
 

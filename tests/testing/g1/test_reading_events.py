@@ -2,7 +2,7 @@
 
 import pytest
 
-from raincheck.testing.g1.sse import Event, EventParser
+from raincheck.conformance.transport.http import Event, EventParser
 
 STREAM = (
     b": a comment\r\n\r\n"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from raincheck.testing.g1 import Role, Target, load_roles
-from raincheck.testing.g1.roles import DEFAULTS, MEANINGS
-from raincheck.testing.g1.running import Run
+from raincheck.conformance import Role, Target, load_roles
+from raincheck.conformance.roles import DEFAULTS, MEANINGS
+from raincheck.conformance.run import Run
 
 
 def test_a_file_says_some_roles_and_the_others_keep_their_defaults(tmp_path: Path) -> None:

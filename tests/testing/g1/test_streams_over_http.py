@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from trying import PACE, ROLES
 
-from raincheck.testing.g1 import Pace, Target, Trouble
-from raincheck.testing.g1.caller import Caller
-from raincheck.testing.g1.verdicts import Gone
+from raincheck.conformance import Pace, Target, Trouble
+from raincheck.conformance.caller import Caller
+from raincheck.conformance.outcome import Gone
 
 pytestmark = pytest.mark.anyio
 

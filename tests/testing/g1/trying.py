@@ -8,7 +8,7 @@ from fake_server import FakeServer
 from fake_task import SLOW, STEP, STEPS, SUPPORT
 from planting import Way
 
-from raincheck.testing.g1 import CHECKS, Check, Outcome, Pace, Report, Role, Target, run_suite
+from raincheck.conformance import CHECKS, Check, Outcome, Pace, Report, Role, Target, run_suite
 
 HERE = Path(__file__).parent
 ROLES = {

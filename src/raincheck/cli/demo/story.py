@@ -1,18 +1,34 @@
-"""How the demo goes: everybody calls, the server is killed, and everybody gets what they called for."""
+"""How the demo goes: everybody calls, the server is killed, and everybody gets what they called for.
+
+The demo from its beginning to what is shown of its end.
+
+The command.
+"""
 
 import asyncio
-from collections.abc import Mapping
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from mcp.client.session import ClientRequestContext, ElicitationFnT
 from mcp_types import ElicitRequestParams, ElicitResult
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from raincheck.cli.demo.board import BAD, GOOD, Board, Line
-from raincheck.cli.demo.callers import call_with_tasks, call_without
-from raincheck.cli.demo.person import Person
-from raincheck.cli.demo.stage import Stage
+from raincheck.cli.demo.callers import Person, call_with_tasks, call_without
+from raincheck.cli.demo.screen import BAD, GOOD, QUIET, Board, Line, Show, Stage
+from raincheck.cli.exit_codes import run_tidily
+from raincheck.clock import SystemClock
+from raincheck.core.owner import Scope
+from raincheck.core.records import HistoryEntry, TaskId
+from raincheck.stores.factory import open_store
 
 CHAPTERS = 12
 KILLED_AT = 3
@@ -101,3 +117,74 @@ def _asking(board: Board, person: Person) -> ElicitationFnT:
         return ElicitResult(action="accept", content={"leather": is_yes})
 
     return ask
+
+
+OK = ("  ok  ", GOOD)
+
+
+async def run(console: Console, folder: Path, show: Show) -> tuple[Ending, Sequence[HistoryEntry]]:
+    """Play it, and return what came of it and what the store remembers of the first task."""
+    person = Person(console, is_there=console.is_terminal and sys.stdin.isatty())
+    ending = await play(Board(console, show), folder, person)
+    async with open_store(folder / "tasks.db") as store:
+        task_id = TaskId(next(iter(ending.tasks.values())))
+        history = await store.history(task_id, Scope.within("demo"), now=SystemClock().now())
+    return ending, history
+
+
+def show_ending(console: Console, ending: Ending, history: Sequence[HistoryEntry]) -> None:
+    """What everybody has got, and what happened to the first task."""
+    console.print()
+    for name, result in ending.results.items():
+        console.print(Text.assemble(OK, f"{name} has {json.dumps(result)}"), soft_wrap=True)
+    twice = ending.printed_twice
+    told = "no chapter was printed twice" if not twice else f"printed again, since they were cut off half-way: {twice}"
+    console.print(Text.assemble(OK, told))
+    first = next(iter(ending.tasks))
+    console.print(Text(f"\nWhat happened to {first}'s task, as the store remembers it:", "bold"))
+    table = Table(box=None, padding=(0, 2), show_header=False)
+    for event, entries in groupby(history, key=lambda entry: entry.event):
+        first_entry, *others = entries
+        after = f"+{(first_entry.at - history[0].at).total_seconds():.1f} s"
+        notes = first_entry.note or ""
+        note = f"{notes} … {others[-1].note}" if others else notes
+        table.add_row(Text(after, QUIET), str(event), str(first_entry.after), Text(note, QUIET))
+    console.print(table)
+    if not ending.is_right:
+        console.print(Text("Something did not come out right: see above.", BAD))
+
+
+def row_of(entry: HistoryEntry) -> dict[str, str | int | None]:
+    return {"at": entry.at.isoformat(), "event": str(entry.event), "phase": str(entry.after), "attempt": entry.attempt}
+
+
+EPILOG = """
+Examples:
+
+\b
+  raincheck demo
+  raincheck demo --json
+
+It takes about fifteen seconds, and needs no network. It ends with 0, with 1 if something did not come out right, or
+with 130 if you stop it by Ctrl-C.
+"""
+
+
+def demo(
+    as_json: Annotated[bool, typer.Option("--json", help="Print what came of it as JSON, and nothing else.")] = False,
+) -> None:
+    """See it work: three kinds of callers, one tool, and a server that is killed in the middle."""
+    # Here, since the SDK takes most of a second to import, and other commands do without.
+    from raincheck.cli.remote.connect import quiet
+
+    # What the SDK has to say of connections that are cut off is said on the board.
+    quiet()
+    console = Console(quiet=as_json)
+    with tempfile.TemporaryDirectory(prefix="raincheck-demo-") as folder:
+        ending, history = run_tidily(run(console, Path(folder), "alive" if console.is_terminal else "lines"))
+    if as_json:
+        facts = {"results": ending.results, "tasks": ending.tasks, "printed_twice": ending.printed_twice}
+        typer.echo(json.dumps(facts | {"right": ending.is_right, "history": [row_of(entry) for entry in history]}))
+    else:
+        show_ending(console, ending, history)
+    raise typer.Exit(0 if ending.is_right else 1)

@@ -14,12 +14,10 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from raincheck.core.records import Tool
-from raincheck.dispatchers.procrastinate.jobs import ATTEMPT
-from raincheck.dispatchers.procrastinate.queues import queue_of
-from raincheck.dispatchers.procrastinate.worker import MendedWorker
+from raincheck.dispatchers.procrastinate.jobs import ATTEMPT, MendedWorker, queue_of
 from raincheck.errors import RaincheckError
-from raincheck.stores.dispatch import Hands
-from raincheck.stores.postgres.connect import RECONNECT, look_in
+from raincheck.stores.dispatcher import Hands
+from raincheck.stores.postgres.connection import RECONNECT, look_in
 from raincheck.tracebacks import text_logger
 
 logger = text_logger(__name__)

@@ -5,14 +5,7 @@ import re
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from raincheck.errors import (
-    NotAStore,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from raincheck.errors import NotAStore, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 
 _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     "08": (StoreUnavailable, "the database can't be reached: check that it runs, and its address"),

@@ -9,7 +9,7 @@ from typing import Any, cast
 from psycopg.sql import SQL, Identifier
 
 from raincheck.errors import NotAStore, SchemaMismatch, StoreReadOnly
-from raincheck.stores.dispatch import Jobs
+from raincheck.stores.dispatcher import Jobs
 from raincheck.stores.postgres.address import Target
 from raincheck.stores.postgres.reads import Connection
 

@@ -1,29 +1,34 @@
-"""What is read, each as of one moment: what takes several statements runs in a transaction that sees one moment."""
+"""What is read, each as of one moment: what takes several statements runs in a transaction that sees one moment.
+
+The store's SQL, read once.
+"""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from psycopg import AsyncConnection
 from psycopg.errors import DataCorrupted
 
-from raincheck.core.content import Artifact, Journal, View
-from raincheck.core.counting import check_states_scope
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import InvalidValue, TaskNotFound
-from raincheck.stores import rows as shared
-from raincheck.stores.checks import check_secret_name
-from raincheck.stores.journals import journal_of
+from raincheck.stores import sql as shared
+from raincheck.stores.documents import check_states_scope
 from raincheck.stores.postgres import rows
-from raincheck.stores.postgres.queries import QUERIES
-from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, overdue_of, page_size
+from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, check_secret_name, overdue_of, page_size
+from raincheck.stores.sql import journal_of, load_queries
 
 if TYPE_CHECKING:
-    from raincheck.stores.postgres.clock import DatabaseClock
+    from raincheck.stores.postgres.connection import DatabaseClock
+
+
+QUERIES = load_queries(files("raincheck.stores.postgres") / "queries.sql")
+
 
 Connection: TypeAlias = AsyncConnection[rows.Row]
 

@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL: those of `stores.rows`, with the job of a task at the end."""
+"""Rows of PostgreSQL: those of `stores.sql`, with the job of a task at the end."""
 
 import json
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from raincheck.core.change import Change, Creation
+from raincheck.core.fair_queue import enters_queue
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import HistoryEntry, Task
-from raincheck.core.turn import enters_queue
-from raincheck.stores import rows
+from raincheck.stores import sql
 
 Row: TypeAlias = tuple[Any, ...]
 Parameters: TypeAlias = dict[str, Any]
@@ -28,7 +28,7 @@ _NOT_AT_WORK = _NOT_AT_FIRST | {"due_at"}
 
 def parameters_of_creation(creation: Creation) -> Parameters:
     """All that `insert_task` takes, but for bounds and news. If it gets a job, that is made by the statement."""
-    row = rows.row_of_creation(creation)
+    row = sql.row_of_creation(creation)
     return {
         **_without(_NOT_IN_THE_QUEUE, row),
         **_entry(creation.entry),
@@ -39,7 +39,7 @@ def parameters_of_creation(creation: Creation) -> Parameters:
     }
 
 
-def _without(names: frozenset[str], row: Mapping[str, rows.Value]) -> Parameters:
+def _without(names: frozenset[str], row: Mapping[str, sql.Value]) -> Parameters:
     return {name: value for name, value in row.items() if name not in names}
 
 
@@ -49,10 +49,10 @@ _WHEN_QUEUED = ("updated_at", "version", "fence", "entries")
 
 def parameters_of_offer(creation: Creation, begun: Change) -> Parameters:
     """All that `insert_offered` takes, but for the offer, bounds and news: the task as it is then, or else queued."""
-    row = rows.row_of_creation(creation)
+    row = sql.row_of_creation(creation)
     entries = [_as_json(entry) for entry in (creation.entry, begun.entry) if entry is not None]
     return {
-        **_without(_NOT_AT_WORK, row | rows.row_of_task(begun.after)),
+        **_without(_NOT_AT_WORK, row | sql.row_of_task(begun.after)),
         **{f"queued_{name}": row[name] for name in _WHEN_QUEUED},
         # In a database of encoding SQL_ASCII, jsonb takes no escapes of other characters.
         "entry": json.dumps(entries[:1], ensure_ascii=False),
@@ -66,12 +66,12 @@ def parameters_of_offer(creation: Creation, begun: Change) -> Parameters:
 def parameters_of_change(change: Change, job_id: int | None) -> Parameters:
     """All that `update_task` takes, but for the news."""
     return {
-        **rows.row_of_task(change.after),
+        **sql.row_of_task(change.after),
         **_entry(change.entry),
         "outcome": change.outcome,
         "variables": change.variables,
         "expected_version": change.before.version,
-        "lease_seen": None if change.lease_seen is None else rows.to_micros(change.lease_seen),
+        "lease_seen": None if change.lease_seen is None else sql.to_micros(change.lease_seen),
         "enters": enters_queue(change.before, change.after),
         "serves": change.before.phase is Phase.QUEUED and change.after.phase is Phase.RUNNING,
         "job_id": job_id,
@@ -86,12 +86,12 @@ _NO_ENTRY: Parameters = {f"entry_{name}": None for name in _ENTRY}
 def _entry(entry: HistoryEntry | None) -> Parameters:
     if entry is None:
         return _NO_ENTRY
-    _, *values = rows.row_of_entry(0, entry)
+    _, *values = sql.row_of_entry(0, entry)
     return {f"entry_{name}": value for name, value in zip(_ENTRY, values, strict=True)}
 
 
 def _as_json(entry: HistoryEntry) -> Parameters:
-    _, *values, detail = rows.row_of_entry(0, entry)
+    _, *values, detail = sql.row_of_entry(0, entry)
     return dict(zip(_ENTRY, (*values, None if detail is None else detail.hex()), strict=True))
 
 
@@ -102,7 +102,7 @@ def wants_job(before: Task | None, after: Task) -> bool:
 
 
 def moment(micros: int | None) -> datetime | None:
-    return None if micros is None else rows.to_moment(micros)
+    return None if micros is None else sql.to_moment(micros)
 
 
 def bindable(text: str) -> str:

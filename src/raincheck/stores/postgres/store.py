@@ -10,28 +10,25 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection
 
+from raincheck._async import set_going, unhurt
 from raincheck.core.change import Change, Creation
-from raincheck.core.content import Artifact, Journal, View
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import StoreUnavailable
-from raincheck.futures import set_going, unhurt
-from raincheck.stores.checks import check_news
-from raincheck.stores.dispatch import Dispatcher, Jobs
-from raincheck.stores.feed import Feed, Feeds
-from raincheck.stores.interface import Capabilities
+from raincheck.stores.base import Capabilities
+from raincheck.stores.change_feed import Feed, Feeds
+from raincheck.stores.dispatcher import Dispatcher, Jobs
 from raincheck.stores.postgres import reads, writes
 from raincheck.stores.postgres.address import parse_url
-from raincheck.stores.postgres.clock import DatabaseClock
-from raincheck.stores.postgres.connect import find_database, make_pool, prepare_database
+from raincheck.stores.postgres.connection import DatabaseClock, find_database, make_pool, prepare_database
+from raincheck.stores.postgres.notifications import watch
 from raincheck.stores.postgres.reads import Connection
-from raincheck.stores.postgres.tables import Tables
 from raincheck.stores.postgres.transactions import Transactions
-from raincheck.stores.postgres.watch import watch
-from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
+from raincheck.stores.postgres.writes import Tables
+from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery, check_news
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.errors import FeatureNotSupported, ReadOnlySqlTransaction, UniqueViolation
 
+from raincheck._async import set_going, unhurt
 from raincheck.core.records import TaskId
 from raincheck.errors import StoreUnavailable
-from raincheck.futures import set_going, unhurt
-from raincheck.stores.postgres.connect import Pool
+from raincheck.stores.postgres.connection import Pool
 from raincheck.stores.postgres.errors import SERIALIZATION, is_lost, is_outdated, translate
 from raincheck.stores.postgres.reads import Connection
-from raincheck.stores.postgres.tables import Tables
+from raincheck.stores.postgres.writes import Tables
 
 T = TypeVar("T")
 

@@ -1,4 +1,7 @@
-"""What is read, each as of one moment: what takes several statements runs in a read transaction."""
+"""What is read, each as of one moment: what takes several statements runs in a read transaction.
+
+The store's SQL, read once.
+"""
 
 import json
 import re
@@ -7,20 +10,21 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
+from importlib.resources import files
 
-from raincheck.core.content import Artifact, Journal, View
-from raincheck.core.counting import check_states_scope
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import InvalidValue, TaskNotFound
-from raincheck.stores import rows
-from raincheck.stores.checks import check_secret_name
-from raincheck.stores.journals import journal_of
-from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, overdue_of, page_size
-from raincheck.stores.sqlite.errors import Damaged
-from raincheck.stores.sqlite.queries import QUERIES
+from raincheck.stores import sql
+from raincheck.stores.documents import check_states_scope
+from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, check_secret_name, overdue_of, page_size
+from raincheck.stores.sql import journal_of, load_queries
+from raincheck.stores.sqlite.connection import Damaged
+
+QUERIES = load_queries(files("raincheck.stores.sqlite") / "queries.sql")
+
 
 _LARGEST = (1 << 63) - 1
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -30,53 +34,53 @@ _BEYOND_ALL = (_LARGEST, "")
 
 
 def load(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Task:
-    return rows.task_of(_row(connection, task_id, scope, now))
+    return sql.task_of(_row(connection, task_id, scope, now))
 
 
 def view(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> View:
     # Polls are most of what is ever asked, and most need no more than this.
     row = _row(connection, task_id, scope, now, "view_task")
-    task = rows.task_of(row)
+    task = sql.task_of(row)
     if task.is_terminal or not task.open_inputs:
         return View(task, row[-1], ())
     with _one_moment(connection):
         # Again, since it may have changed between the two.
         row = _row(connection, task_id, scope, now, "view_task")
-        task = rows.task_of(row)
-        inputs = () if task.is_terminal else connection.execute(QUERIES["open_inputs"], (rows.pk_of(row),)).fetchall()
-    return View(task, row[-1], tuple(map(rows.input_of, inputs)))
+        task = sql.task_of(row)
+        inputs = () if task.is_terminal else connection.execute(QUERIES["open_inputs"], (sql.pk_of(row),)).fetchall()
+    return View(task, row[-1], tuple(map(sql.input_of, inputs)))
 
 
 def journal(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Journal:
     with _one_moment(connection):
         row = _row(connection, task_id, scope, now)
-        of_task = (rows.pk_of(row),)
+        of_task = (sql.pk_of(row),)
         payloads = dict(connection.execute(QUERIES["payloads"], of_task).fetchall())
         steps = connection.execute(QUERIES["all_steps"], of_task).fetchall()
         inputs = connection.execute(QUERIES["all_inputs"], of_task).fetchall()
         artifacts = connection.execute(QUERIES["artifact_names"], of_task).fetchall()
     kept = (payloads["arguments"], payloads.get("caller"), payloads.get("variables"))
-    return journal_of(rows.task_of(row), kept, steps, inputs, artifacts)
+    return journal_of(sql.task_of(row), kept, steps, inputs, artifacts)
 
 
 def artifact(
     connection: sqlite3.Connection, task_id: TaskId, name: str, scope: Scope, now: datetime
 ) -> Artifact | None:
     with _one_moment(connection):
-        pk = rows.pk_of(_row(connection, task_id, scope, now))
+        pk = sql.pk_of(_row(connection, task_id, scope, now))
         row = connection.execute(QUERIES["artifact"], (pk, bindable(name))).fetchone()
-    return None if row is None else rows.artifact_of(row)
+    return None if row is None else sql.artifact_of(row)
 
 
 def history(
     connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime, after: int, limit: int
 ) -> tuple[HistoryEntry, ...]:
     with _one_moment(connection):
-        pk = rows.pk_of(_row(connection, task_id, scope, now))
+        pk = sql.pk_of(_row(connection, task_id, scope, now))
         found = connection.execute(
             QUERIES["history"], {"pk": pk, "after": max(0, min(after, _LARGEST)), "limit": page_size(limit)}
         ).fetchall()
-    return tuple(map(rows.entry_of, found))
+    return tuple(map(sql.entry_of, found))
 
 
 def list_tasks(
@@ -84,7 +88,7 @@ def list_tasks(
 ) -> Page:
     scope = query.scope
     limit = page_size(limit)
-    created_at, task_id = _BEYOND_ALL if after is None else (rows.to_micros(after.created_at), after.task_id)
+    created_at, task_id = _BEYOND_ALL if after is None else (sql.to_micros(after.created_at), after.task_id)
     parameters = _scope_parameters(scope) | {
         "parent_id": None if query.parent_id is None else bindable(query.parent_id),
         "tool": None if query.tool is None else bindable(query.tool),
@@ -93,11 +97,11 @@ def list_tasks(
         "phases": None if query.phases is None else json.dumps(sorted(query.phases)),
         "created_at": created_at,
         "id": bindable(task_id),
-        "now": rows.to_micros(now),
+        "now": sql.to_micros(now),
         "limit": limit + 1,
     }
     found = connection.execute(QUERIES[query.kind], parameters).fetchall()
-    return Page.of(list(map(rows.task_of, found)), limit)
+    return Page.of(list(map(sql.task_of, found)), limit)
 
 
 def count_live(connection: sqlite3.Connection, scope: Scope) -> dict[Phase, int]:
@@ -107,19 +111,19 @@ def count_live(connection: sqlite3.Connection, scope: Scope) -> dict[Phase, int]
 
 def count_states(connection: sqlite3.Connection, scope: Scope, now: datetime) -> dict[tuple[str, str], int]:
     check_states_scope(scope)
-    found = connection.execute(QUERIES["count_states"], _scope_parameters(scope) | {"now": rows.to_micros(now)})
+    found = connection.execute(QUERIES["count_states"], _scope_parameters(scope) | {"now": sql.to_micros(now)})
     return {(tool, state): count for tool, state, count in found.fetchall()}
 
 
 def overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[Task, ...]:
-    parameters = {"now": rows.to_micros(now), "limit": page_size(limit)}
+    parameters = {"now": sql.to_micros(now), "limit": page_size(limit)}
     with _one_moment(connection):
         found = [
             *connection.execute(QUERIES["tasks_past_lease"], parameters),
             *connection.execute(QUERIES["tasks_past_deadline"], parameters),
         ]
     # A task may be both, and is then found twice.
-    return overdue_of({rows.pk_of(row): rows.task_of(row) for row in found}.values(), now=now, limit=limit)
+    return overdue_of({sql.pk_of(row): sql.task_of(row) for row in found}.values(), now=now, limit=limit)
 
 
 def next_due(connection: sqlite3.Connection, namespace: str, tools: frozenset[Tool]) -> datetime | None:
@@ -127,7 +131,7 @@ def next_due(connection: sqlite3.Connection, namespace: str, tools: frozenset[To
     is_queued, due_at = connection.execute(QUERIES["next_due"], parameters).fetchone()
     if is_queued:
         return ANY_TIME
-    return None if due_at is None else rows.to_moment(due_at)
+    return None if due_at is None else sql.to_moment(due_at)
 
 
 def secret(connection: sqlite3.Connection, name: str) -> bytes | None:
@@ -139,22 +143,22 @@ def secret(connection: sqlite3.Connection, name: str) -> bytes | None:
 def durations(connection: sqlite3.Connection, namespace: str) -> dict[str, Sketch]:
     found = connection.execute(QUERIES["durations"], (namespace,)).fetchall()
     try:
-        return dict(map(rows.sketch_of, found))
+        return dict(map(sql.sketch_of, found))
     except InvalidValue as error:
         raise Damaged(str(error)) from error
 
 
 def _row(
     connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime, query: str = "load_task"
-) -> rows.Row:
-    parameters = _scope_parameters(scope) | {"id": bindable(task_id), "now": rows.to_micros(now)}
-    row: rows.Row | None = connection.execute(QUERIES[query], parameters).fetchone()
+) -> sql.Row:
+    parameters = _scope_parameters(scope) | {"id": bindable(task_id), "now": sql.to_micros(now)}
+    row: sql.Row | None = connection.execute(QUERIES[query], parameters).fetchone()
     if row is None:
         raise TaskNotFound(task_id)
     return row
 
 
-def _scope_parameters(scope: Scope) -> dict[str, rows.Value]:
+def _scope_parameters(scope: Scope) -> dict[str, sql.Value]:
     namespace = None if scope.namespace is None else bindable(scope.namespace)
     return {"namespace": namespace, "owner": None if scope.owner is None else scope.owner.key}
 

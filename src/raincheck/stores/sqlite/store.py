@@ -15,22 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from raincheck.address import Synchronous
+from raincheck._async import set_going, unhurt
 from raincheck.core.change import Change, Creation
-from raincheck.core.content import Artifact, Journal, View
-from raincheck.core.durations import Sketch
+from raincheck.core.histogram import Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.records import HistoryEntry, Task, TaskId, Tool
+from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import ConfigurationError, StoreUnavailable
-from raincheck.futures import set_going, unhurt
-from raincheck.stores.checks import check_news
-from raincheck.stores.feed import Feed, Feeds
-from raincheck.stores.interface import Capabilities
-from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery
+from raincheck.stores.base import Capabilities
+from raincheck.stores.change_feed import Feed, Feeds
+from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery, check_news
 from raincheck.stores.sqlite import reads, writes
-from raincheck.stores.sqlite.connect import (
+from raincheck.stores.sqlite.connection import (
     Connect,
     Identity,
     connect,
@@ -40,10 +37,10 @@ from raincheck.stores.sqlite.connect import (
     open_writer,
     prepare_file,
 )
-from raincheck.stores.sqlite.lane import Lane
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.watch import log_changes, watch
-from raincheck.stores.sqlite.write_lane import WriteLane, close_lanes, open_lanes
+from raincheck.stores.sqlite.notifications import log_changes, watch
+from raincheck.stores.sqlite.threads import Lane, WriteLane, close_lanes, open_lanes
+from raincheck.stores.url import Synchronous
 
 T = TypeVar("T")
 

@@ -1,0 +1,132 @@
+"""`raincheck call`: call a tool of any server, however long it takes.
+
+The quotes that somebody forgot around the command of a server, as in `raincheck call python server.py TOOL a=1`.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raincheck.cli.exit_codes import CODES, Unusable, refuse
+from raincheck.cli.options import (
+    PATIENCE,
+    BookOption,
+    ConnectOption,
+    HeaderOption,
+    JsonOption,
+    TimeoutOption,
+    VerboseOption,
+    Wishes,
+    run_call,
+)
+from raincheck.cli.prompts.arguments import PAIR, STDIN
+from raincheck.operations.redact import cover
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = f"""
+SERVER is a URL, the command that starts it (in quotes), or unix:PATH. Without a TOOL, its tools are listed.
+
+Examples:
+
+\b
+  raincheck call http://127.0.0.1:8000/mcp
+  raincheck call "raincheck serve server.py" build_report year=2026 months=3
+  raincheck call unix:reports.sock build_report @arguments.json --detach
+  raincheck call URL search 'tags:=["a", "b"]' --header 'Authorization: Bearer …' --json
+
+Arguments are name=value, read as the tool's schema says; name:=JSON; @file.json or - (stdin) for an object with all of
+them. On a terminal, what the task asks is asked there, and Ctrl-C offers to detach or to cancel.
+{CODES}"""
+
+
+def call(
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="A URL, a command in quotes, or unix:PATH.")],
+    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Which tool to call.")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="What to call it with.")
+    ] = None,
+    lists: Annotated[bool, typer.Option("--list", help="List the tools with their arguments.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Don't wait for a task: say how to come back.")] = False,
+    timeout: TimeoutOption = None,
+    header: HeaderOption = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--idempotency-key", metavar="KEY", help="Begin it once, however often it is called with this."),
+    ] = None,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Send the arguments though they don't fit the tool's schema.")
+    ] = False,
+    book: BookOption = None,
+    connect_timeout: ConnectOption = PATIENCE,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Call a tool, and wait for its result.
+
+    However long it takes, and through what it asks.
+    """
+    try:
+        check_quotes(server, tool, arguments or [])
+    except Unusable as error:
+        refuse(str(error), as_json=as_json)
+    # The SDK takes most of a second to import. Other commands do without it.
+    from raincheck.cli.remote.session import call_tool, show_tools
+
+    wishes = Wishes(
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        timeout=timeout,
+    )
+    if tool is None or lists:
+        run_call(show_tools(server, wishes), as_json=as_json)
+    run_call(
+        call_tool(server, tool, arguments or [], wishes, detaches=detach, key=key, checks=not no_check),
+        as_json=as_json,
+    )
+
+
+ADDRESS = re.compile(r"https?://|unix:|\S+:\d+")
+
+FILES = (".py", ".js", ".mjs", ".cjs", ".ts", ".jar", ".sh")
+
+
+def check_quotes(server: str, tool: str | None, arguments: Sequence[str]) -> None:
+    """Refuse words that can only belong to the command of a server of one word.
+
+    Raises:
+        Unusable: it says what to write.
+    """
+    if tool is None or ADDRESS.match(server) or len(server.split()) != 1:
+        return
+    words = [server, tool, *arguments]
+    first = next((number for number in range(2, len(words)) if _is_argument(words[number])), len(words))
+    if first == 2 and not _is_file(tool):
+        return
+    # The last word before the arguments is the tool, unless it can't be one.
+    end = first if _is_file(words[first - 1]) else first - 1
+    command = shlex.quote(cover(words[:end]).text)
+    rest = " ".join(shlex.quote(word) for word in cover(words[end:]).words)
+    stray = cover([tool if _is_file(tool) else words[2]]).text
+    why = "is a file, and no tool" if _is_file(tool) else "is no argument, which would be name=value"
+    raise Unusable(
+        f"{stray!r} {why}: if it belongs to the command of the server, put all of that in quotes, as in "
+        f"{' '.join(filter(None, ['raincheck call', command, rest]))}"
+    )
+
+
+def _is_argument(word: str) -> bool:
+    return word == STDIN or word.startswith("@") or PAIR.fullmatch(word) is not None
+
+
+def _is_file(word: str) -> bool:
+    # A tool may well be called as some file here is, unless it looks like one.
+    looks_so = os.sep in word or Path(word).suffix != ""
+    return word.endswith(FILES) or (looks_so and Path(word).is_file())

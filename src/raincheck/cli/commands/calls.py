@@ -1,0 +1,192 @@
+"""`raincheck wait`, `get`, `cancel` and `answer`: what to do with a call that is under way."""
+
+from typing import Annotated
+
+import typer
+
+from raincheck.cli.exit_codes import CODES, Unusable, refuse
+from raincheck.cli.options import (
+    PATIENCE,
+    BookOption,
+    ConnectOption,
+    HeaderOption,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    VerboseOption,
+    Wishes,
+    book_path,
+    run_call,
+)
+
+IDS = """
+The id is that of a call which `raincheck call` left under way; its beginning is enough. A server that is a command is
+started again, where it was started then, with the environment as it is now. A header is not kept, nor a
+password or a token in a URL: give them again, by --header and --server. What looks secret in a command is kept, in a
+file that you alone can read, and not shown.
+"""
+
+# What follows a line with a backspace alone is printed as it stands.
+WAIT = f"""
+Examples:
+
+\b
+  raincheck wait
+  raincheck wait 01a1e261d7ab
+  raincheck wait 01a1e261d7ab --timeout 60 --json
+
+Without an id, the calls that are under way are listed.
+{IDS}{CODES}"""
+
+GET = f"""
+Examples:
+
+\b
+  raincheck get 01a1e261d7ab
+{IDS}{CODES}"""
+
+CANCEL = f"""
+Examples:
+
+\b
+  raincheck cancel 01a1e261d7ab
+{IDS}
+It ends with 0 if the task is cancelled, or asked to stop; with 1 if it had ended before, or
+its workflow does not allow it; and with 2 if it could not be tried, or is not in the book. One that is cancelled is
+struck off that, so a second time ends with 2.
+"""
+
+ANSWER = f"""
+Examples:
+
+\b
+  raincheck answer 01a1e261d7ab ok=true note='looks good'
+  raincheck answer 01a1e261d7ab --decline
+  raincheck answer 01a1e261d7ab --key 7f3a size=large
+
+Answers are written as the arguments of `raincheck call`, and checked by the form that the task asks with.
+{IDS}
+It ends with 0 if it is answered; with 1 if the server refuses the answer; and with 2 if it could not be tried, or the
+task asks nothing.
+"""
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id, or its beginning.")]
+
+
+def wait(
+    task_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The task's id, or its beginning.")] = None,
+    timeout: TimeoutOption = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Strike it off the book, and leave the task as it is.")
+    ] = False,
+    server: ServerOption = None,
+    header: HeaderOption = None,
+    book: BookOption = None,
+    connect_timeout: ConnectOption = PATIENCE,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Wait for a call that is under way, or list them."""
+    from raincheck.cli.remote.saved_calls import show_book
+    from raincheck.cli.remote.session import forget_task, wait_for
+    from raincheck.client import TaskBook
+
+    try:
+        path = book_path(book)
+    except Unusable as error:
+        refuse(str(error), as_json=as_json)
+    if task_id is None:
+        run_call(show_book(TaskBook(path), as_json=as_json), as_json=as_json)
+    if forget:
+        run_call(forget_task(TaskBook(path), task_id, as_json=as_json), as_json=as_json)
+    wishes = Wishes(
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        timeout=timeout,
+        server=server,
+    )
+    run_call(wait_for(task_id, wishes), as_json=as_json)
+
+
+def get(
+    task_id: IdArgument,
+    server: ServerOption = None,
+    header: HeaderOption = None,
+    book: BookOption = None,
+    connect_timeout: ConnectOption = PATIENCE,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a call is now, or its result.
+
+    It stays in the book, also if it has ended.
+    """
+    from raincheck.cli.remote.session import look_at
+
+    wishes = Wishes(
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        server=server,
+    )
+    run_call(look_at(task_id, wishes), as_json=as_json)
+
+
+def cancel(
+    task_id: IdArgument,
+    server: ServerOption = None,
+    header: HeaderOption = None,
+    book: BookOption = None,
+    connect_timeout: ConnectOption = PATIENCE,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a call that is under way."""
+    from raincheck.cli.remote.session import cancel_task
+
+    wishes = Wishes(
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        server=server,
+    )
+    run_call(cancel_task(task_id, wishes), as_json=as_json)
+
+
+def answer(
+    task_id: IdArgument,
+    values: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="The answer.")] = None,
+    decline: Annotated[bool, typer.Option("--decline", help="Say no.")] = False,
+    dismiss: Annotated[bool, typer.Option("--dismiss", help="Say neither yes nor no.")] = False,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Which question, if there are several.")
+    ] = None,
+    server: ServerOption = None,
+    header: HeaderOption = None,
+    book: BookOption = None,
+    connect_timeout: ConnectOption = PATIENCE,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer what a call that is under way asks."""
+    from raincheck.cli.remote.session import answer_task
+
+    if decline + dismiss + bool(values) > 1:
+        refuse("one of --decline, --dismiss and an answer", as_json=as_json)
+    action = "decline" if decline else "cancel" if dismiss else "accept"
+    wishes = Wishes(
+        headers=header,
+        named_book=book,
+        within=connect_timeout,
+        is_verbose=verbose,
+        as_json=as_json,
+        server=server,
+    )
+    run_call(answer_task(task_id, values or [], action, key, wishes), as_json=as_json)

@@ -1,0 +1,101 @@
+"""`raincheck doctor`: whether a store is well, and what to do if it is not."""
+
+import asyncio
+import json
+from dataclasses import asdict
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raincheck.cli.options import JsonOption, StoreOption, find_existing, open_existing, run_on_store
+from raincheck.cli.output.results import make_console
+from raincheck.clock import Clock
+from raincheck.errors import NotAStore, SchemaMismatch, StoreError
+from raincheck.operations.storage_health import find_target, shown_store
+from raincheck.operations.task_health import Finding, Verdict, check_tasks, worst_of
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+Examples:
+
+\b
+  raincheck doctor
+  raincheck doctor --store /var/lib/tasks.db --json
+  raincheck doctor --store postgresql://app@db.example.com/tasks
+
+It only reads. Each line says ok, warn or bad, and what to do. It ends with 0, with 1 if something is bad, or with 2 if
+there is no such store, or it is of another program or a newer raincheck.
+"""
+
+STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.BAD: "bold red"}
+
+
+def doctor(
+    ctx: typer.Context,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look for what is wrong with a store and its tasks."""
+
+    async def work(clock: Clock) -> bool:
+        where, findings = await examine(store, clock)
+        worst = worst_of(findings)
+        if as_json:
+            told = {"store": where, "verdict": worst, "findings": [asdict(finding) for finding in findings]}
+            typer.echo(json.dumps(told, indent=2))
+        else:
+            print_checkup(where, findings)
+        return worst is not Verdict.BAD
+
+    run_on_store(ctx, work)
+
+
+async def examine(store: str | None, clock: Clock) -> tuple[str, list[Finding]]:
+    """Where the store is, and all that is found."""
+    path = await asyncio.to_thread(find_existing, store)
+    where = await asyncio.to_thread(shown_store, store)
+    findings: list[Finding] = []
+    if path is not None:
+        from raincheck.operations.storage_health import check_file
+
+        findings += await asyncio.to_thread(check_file, path)
+    try:
+        if path is None:
+            findings += await _examine_database(store, clock)
+        async with open_existing(store, clock) as opened:
+            findings.insert(0, Finding.ok("opens", "the store can be opened"))
+            findings += await check_tasks(opened, now=clock.now())
+    except StoreError as error:
+        if path is None and isinstance(error, NotAStore | SchemaMismatch):
+            raise
+        findings.insert(0, Finding.bad("opens", str(error), "do that, then look again"))
+    return where, findings
+
+
+async def _examine_database(store: str | None, clock: Clock) -> list[Finding]:
+    target = await asyncio.to_thread(find_target, store)
+    assert target is not None  # noqa: S101 - it is in no file
+    from raincheck.operations.storage_health import check_database
+
+    return await check_database(target, clock)
+
+
+def print_checkup(where: str, findings: list[Finding], console: Console | None = None) -> None:
+    """Print a line for each finding, and what to do below those that are not fine."""
+    console = console or make_console()
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    for finding in findings:
+        said = Text(finding.said)
+        if finding.do is not None:
+            said.append(f"\n-> {finding.do}", "bold")
+        table.add_row(Text(finding.verdict, STYLES[finding.verdict]), finding.name, said)
+    console.print(table)
+    console.print()
+    counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
+    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    console.print(Text(f"{where}: {summary}", STYLES[worst_of(findings)]), soft_wrap=True)

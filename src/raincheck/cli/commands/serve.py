@@ -1,0 +1,286 @@
+"""`raincheck serve`: a server from a file or a module, on stdio, HTTP or a Unix socket.
+
+Serving on each transport, until a signal or the other end says that it is over.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, redirect_stdout
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from anyio.abc import TaskStatus
+from mcp.server.stdio import stdio_server
+
+from raincheck.cli.exit_codes import refuse_unusable, tell
+from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
+from raincheck.engine.signals import signals
+from raincheck.errors import ConfigurationError, RaincheckError
+from raincheck.server import Tasks
+from raincheck.server.http.server import HttpServer
+from raincheck.server.sdk_compat import lowlevel_of
+from raincheck.server.unix.server import serve_until_signal
+
+STDIN = 0
+
+PIECE = 65_536
+
+Listens = Callable[[str], None]
+"""Told where it is served, when it is."""
+
+
+async def serve_stdio(tasks: Tasks) -> None:
+    """Serve whoever started this process, until they close stdin, or a signal comes."""
+    server = lowlevel_of(tasks.server)
+    end = _stdin_that_ends()
+    with signals(tasks.hurry) as told:
+        stopping = asyncio.ensure_future(told.wait())
+        stopping.add_done_callback(lambda _: end())
+        try:
+            async with stdio_server() as (read, write):
+                try:
+                    # The SDK leaves stdout to what is printed when it is done, and something may be left in its buffer.
+                    with redirect_stdout(sys.stderr):
+                        await server.run(read, write, server.create_initialization_options())
+                finally:
+                    # The SDK reads in a thread that nothing else gets out of its waiting.
+                    end()
+        finally:
+            stopping.cancel()
+
+
+def _stdin_that_ends() -> Callable[[], None]:
+    """Have stdin end when this is called, and not only when whoever writes to it closes it.
+
+    A thread that reads stdin can't be told to stop. This one passes on what it reads, and nobody waits for it.
+    """
+    real = os.dup(STDIN)
+    ours, theirs = socket.socketpair()
+    os.dup2(theirs.fileno(), STDIN)
+    theirs.close()
+
+    def end() -> None:
+        # Nothing is closed: the number of the file could be another's by the time that the thread writes to it.
+        try:
+            ours.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def pass_on() -> None:
+        try:
+            while piece := os.read(real, PIECE):
+                ours.sendall(piece)
+        except OSError:
+            return
+        finally:
+            end()
+
+    threading.Thread(target=pass_on, name="stdin", daemon=True).start()
+    return end
+
+
+async def serve_http(tasks: Tasks, host: str, port: int, listens: Listens) -> None:
+    """Serve Streamable HTTP, until a signal comes.
+
+    Raises:
+        ConfigurationError: it can't listen there.
+    """
+    app = tasks.server.streamable_http_app(host=host)
+    http = HttpServer(app)
+
+    def hurry() -> None:
+        http.handle_exit(signal.SIGINT, None)
+        tasks.hurry()
+
+    with _listen(host, port) as listening, signals(hurry) as told:
+        stopping = asyncio.ensure_future(told.wait())
+        stopping.add_done_callback(lambda _: http.handle_exit(signal.SIGTERM, None))
+        try:
+            # Not left to the HTTP server, which would print what keeps it from starting with all of its stack.
+            async with app.router.lifespan_context(app):
+                listens(f"http://{_called(host)}:{listening.getsockname()[1]}/mcp")
+                await http.serve(sockets=[listening])
+        finally:
+            stopping.cancel()
+
+
+async def serve_unix(tasks: Tasks, path: Path, listens: Listens) -> None:
+    """Serve on a Unix socket, until a signal comes.
+
+    Raises:
+        ConfigurationError: it can't listen there.
+    """
+
+    class Status(TaskStatus[None]):
+        def started(self, value: None = None) -> None:
+            del value
+            listens(f"unix:{path}")
+
+    await serve_until_signal(tasks.serve_unix(path, task_status=Status()), tasks.hurry)
+
+
+def parse_endpoint(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:8000`, `[::1]:8000`, or of a port alone, which is for this machine.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (port.isascii() and port.isdigit() and int(port) < 65_536) or (":" in host and bare == host):
+        raise ConfigurationError(f"{text!r} is not where a server can listen: write HOST:PORT, as in 127.0.0.1:8000")
+    return bare or "127.0.0.1", int(port)
+
+
+def _called(host: str) -> str:
+    """A host as it stands in a URL. That of all addresses is no address: there it is this machine's own."""
+    usable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what is listened at was chosen
+    return f"[{usable}]" if ":" in usable else usable
+
+
+def is_open_to_others(host: str) -> bool:
+    """Whether other machines may get through to what listens there."""
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
+
+
+def asks_who(server: object) -> bool:
+    """Whether an HTTP server lets in only whom it knows: one of the SDK, or of FastMCP."""
+    own = getattr(getattr(server, "settings", None), "auth", None)
+    return own is not None or getattr(getattr(server, "server", None), "auth", None) is not None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        # The words of `socket.gaierror` are its own; others repeat the address.
+        why = error.strerror if isinstance(error, socket.gaierror) or error.errno is None else os.strerror(error.errno)
+        raise ConfigurationError(
+            f"it can't listen at {host}:{port} ({why}): choose another port, or stop what is there"
+        ) from error
+
+
+@contextmanager
+def unwrapped() -> Generator[None]:
+    """An error of ours is raised as it is: libraries wrap it in groups on its way."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        ours = group.subgroup(RaincheckError)
+        while isinstance(ours, BaseExceptionGroup):
+            ours = ours.exceptions[0]
+        if ours is None:
+            raise
+        raise ours from group
+
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to; or a file of
+workflows that ends in .yaml, or a folder of such files, which are read again when they change.
+
+Examples:
+
+\b
+  raincheck serve server.py
+  raincheck serve server.py:mcp --http 127.0.0.1:8000
+  raincheck serve workflows.yaml --http 127.0.0.1:8000
+  raincheck serve package.server:tasks --unix /run/user/1000/reports.sock --store /var/lib/tasks.db
+
+On stdio, stdout is for messages alone; everything else goes to stderr. SIGINT and SIGTERM stop it in good order, and a
+second one cuts the waiting for tools short. It ends with 0, or with 2 if it could not be started.
+"""
+
+TargetArgument = Annotated[str, typer.Argument(metavar="TARGET", help="What to load, such as server.py:mcp.")]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option(metavar="NUMBER", help="How many attempts run at once, whatever the file says.")
+]
+
+
+def serve(
+    target: TargetArgument,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve the program that started this. The default.")] = False,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve Streamable HTTP; the URL is printed on stderr.")
+    ] = None,
+    unix: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Serve on a Unix socket, for this user alone.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Keep tasks there, whatever the file says: a URL or a path.")
+    ] = None,
+    no_work: Annotated[
+        bool, typer.Option("--no-work", help="Take tasks and answer for them, and leave the running to others.")
+    ] = False,
+    concurrency: ConcurrencyOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="When it listens, print where as one line of JSON (not on stdio).")
+    ] = False,
+    log_format: LogFormatOption = None,
+) -> None:
+    """Serve the tools and tasks of a file or a module."""
+    try:
+        if stdio + (http is not None) + (unix is not None) > 1:
+            raise ConfigurationError("one of --stdio, --http and --unix: start it twice to serve both")
+        if as_json and http is None and unix is None:
+            raise ConfigurationError("on stdio, stdout is for messages alone: --json is for --http and --unix")
+        if no_work and concurrency is not None:
+            raise ConfigurationError("with --no-work nothing is run here: leave out --concurrency")
+        wanted = {"store": store, "works": False if no_work else None, "concurrency": concurrency}
+        _serve(target, http, unix, wanted, log_format, as_json=as_json)
+    except RaincheckError as error:
+        # On stdio, stdout is not for that.
+        refuse_unusable(error, as_json=as_json and not (http is None and unix is None))
+
+
+def _serve(
+    target: str,
+    http: str | None,
+    unix: Path | None,
+    wanted: dict[str, Any],
+    log_format: LogFormat | None,
+    *,
+    as_json: bool,
+) -> None:
+    # The SDK takes most of a second to import. Other commands do without it.
+    from raincheck.cli.loader import kept_fresh, load_tasks, stdout_aside
+
+    endpoint = None if http is None else parse_endpoint(http)
+    with stdout_aside():
+        tasks = load_tasks(target)
+    install_handler(log_format, is_quiet=endpoint is None and unix is None)
+    tasks.configure(**wanted)
+
+    def listens(where: str) -> None:
+        tell(f"{tasks.server.name!r} is served at {where}")
+        if endpoint is not None and is_open_to_others(endpoint[0]) and not asks_who(tasks.server):
+            alone = f"--http 127.0.0.1:{endpoint[1]} is for this machine alone"
+            tell(f"anyone who reaches this machine can call it, for it asks nobody who they are: {alone}")
+        if as_json:
+            typer.echo(json.dumps({"name": tasks.server.name, "at": where}))
+
+    if endpoint is not None:
+        serving = serve_http(tasks, *endpoint, listens)
+    elif unix is not None:
+        serving = serve_unix(tasks, unix, listens)
+    else:
+        if sys.stdin.isatty():
+            tell(
+                f"{tasks.server.name!r} is served on stdio, which is for a host that starts this command. For a URL: "
+                f"--http 127.0.0.1:8000"
+            )
+        serving = serve_stdio(tasks)
+    with unwrapped():
+        asyncio.run(kept_fresh(tasks, serving))

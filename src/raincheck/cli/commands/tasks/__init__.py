@@ -1,0 +1,1 @@
+"""`raincheck tasks`: read the tasks of a store, and control them."""

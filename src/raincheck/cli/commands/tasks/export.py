@@ -1,0 +1,92 @@
+"""`raincheck tasks export`: everything that is kept of tasks, as lines of JSON."""
+
+import json
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from raincheck.cli.exit_codes import tell
+from raincheck.cli.options import JsonOption, StoreOption, open_existing, run_on_store
+from raincheck.clock import Clock
+from raincheck.core.records import Task
+from raincheck.errors import ConfigurationError, TaskNotFound
+from raincheck.operations.select import (
+    Filters,
+    NamespaceOption,
+    NoSuchTask,
+    OwnerOption,
+    StatusOption,
+    ToolOption,
+    find_task,
+    select,
+)
+from raincheck.operations.serialize import document_of
+from raincheck.stores.base import Store
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+Examples:
+
+\b
+  raincheck tasks export > tasks.jsonl
+  raincheck tasks export --status failed --store /var/lib/tasks.db > failed.jsonl
+  raincheck tasks export 019b76da40a1 019b76da4f03 | jq .history
+
+It ends with 0, with 1 if a task that was named is not there, or with 2 if the store can't be used.
+"""
+
+
+def export(
+    ctx: typer.Context,
+    task_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Only these tasks. The beginning of an id is enough.")
+    ] = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    owner: OwnerOption = None,
+    tool: ToolOption = None,
+    status: StatusOption = None,
+    as_json: JsonOption = False,  # noqa: ARG001 - it prints nothing else
+) -> None:
+    """Print all that is kept, as lines of JSON.
+
+    A line for each task: for a backup, or for somebody who is to help.
+
+    What is sealed is not printed. `unreadable` says of which fields that is so.
+    """
+    filters = Filters(namespace, owner, tool, tuple(status or ()))
+
+    async def work(clock: Clock) -> bool:
+        if task_ids and not filters.is_anything:
+            raise ConfigurationError("name tasks, or say what they are like, not both")
+        async with open_existing(store, clock) as opened:
+            now = clock.now()
+            if not task_ids:
+                await _print(opened, select(opened, filters, now=now), now)
+                return True
+            missing: list[str] = []
+            await _print(opened, _named(opened, task_ids, missing, now), now)
+            return not missing
+
+    run_on_store(ctx, work)
+
+
+async def _named(store: Store, ids: list[str], missing: list[str], now: datetime) -> AsyncGenerator[Task]:
+    for given in ids:
+        try:
+            yield await find_task(store, given, now=now)
+        except NoSuchTask as error:
+            missing.append(given)
+            tell(str(error))
+
+
+async def _print(store: Store, tasks: AsyncGenerator[Task], now: datetime) -> None:
+    async for task in tasks:
+        try:
+            document = await document_of(store, task, now=now)
+        except TaskNotFound:
+            # Pruned since it was listed.
+            continue
+        typer.echo(json.dumps(document, separators=(",", ":")))

@@ -1,0 +1,150 @@
+"""`raincheck tasks purge`: forget tasks that have ended, before they expire."""
+
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from raincheck.cli import INTERRUPTED
+from raincheck.cli.options import JsonOption, StoreOption, open_existing, run_on_store
+from raincheck.clock import Clock
+from raincheck.core.records import Task, TaskId
+from raincheck.errors import ConfigurationError
+from raincheck.operations.select import (
+    EndedWord,
+    Filters,
+    NamespaceOption,
+    OwnerOption,
+    ToolOption,
+    ended_filters,
+    parse_duration,
+    select,
+)
+from raincheck.stores.base import Store
+from raincheck.stores.requests import ANY_TIME
+
+BATCH = 200
+"""How many to delete at once, so that servers get at the store in between."""
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+Examples:
+
+\b
+  raincheck tasks purge --dry-run
+  raincheck tasks purge --older-than 12h --status failed --status cancelled
+  raincheck tasks purge --older-than 0s --store /var/lib/tasks.db --yes
+
+Tasks that live are never deleted, nor children of such. Whoever was promised a result for longer will not find it. It
+ends with 0, with 1 if something was not deleted, or with 2 if the store can't be used or nobody said yes.
+"""
+
+
+def purge(
+    ctx: typer.Context,
+    store: StoreOption = None,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="How long ago it must have ended: 90s, 12h, 7d, 2w.")
+    ] = "7d",
+    status: Annotated[
+        list[EndedWord] | None,
+        typer.Option(metavar="STATUS", help=f"Only tasks that are {', '.join(EndedWord)}. Repeatable."),
+    ] = None,
+    namespace: NamespaceOption = None,
+    owner: OwnerOption = None,
+    tool: ToolOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run_on_store", help="Only say what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete tasks that have ended.
+
+    With all that belongs to them. It asks first.
+    """
+    filters = ended_filters(Filters(namespace, owner, tool), status)
+
+    async def work(clock: Clock) -> bool:
+        age = parse_duration(older_than)
+        async with open_existing(store, clock) as opened:
+            now = clock.now()
+            found = await find_ended(opened, filters, now - age)
+            if dry_run or not found:
+                _tell(found, [], older_than, dry_run=dry_run, as_json=as_json)
+                return True
+            if not yes and not _agrees(found, can_ask=not as_json and sys.stdin.isatty()):
+                typer.echo("nothing was deleted", err=True)
+                return False
+            deleted = await delete(opened, [task.id for task in found], now=now, shows_bar=not as_json)
+        _tell(found, deleted, older_than, dry_run=False, as_json=as_json)
+        return len(deleted) == len(found)
+
+    run_on_store(ctx, work)
+
+
+async def find_ended(store: Store, filters: Filters, before: datetime) -> list[Task]:
+    """The tasks that ended at or before a moment. What has expired and is still there is among them."""
+    found = select(store, filters, now=ANY_TIME)
+    return [task async for task in found if task.finished_at is not None and task.finished_at <= before]
+
+
+async def delete(store: Store, ids: list[TaskId], *, now: datetime, shows_bar: bool) -> list[TaskId]:
+    """Delete tasks, some at a time, and return those that were."""
+    deleted: list[TaskId] = []
+    with _bar(len(ids), is_shown=shows_bar) as bar:
+        for first in range(0, len(ids), BATCH):
+            batch = ids[first : first + BATCH]
+            deleted += await store.prune(now=now, limit=BATCH, only=batch)
+            bar.advance(bar.task_ids[0], len(batch))
+    return deleted
+
+
+@contextmanager
+def _bar(total: int, *, is_shown: bool) -> Generator[Progress]:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (is_shown and console.is_terminal)) as bar:
+        bar.add_task("deleting", total=total)
+        yield bar
+
+
+def _agrees(found: list[Task], *, can_ask: bool) -> bool:
+    if not can_ask:
+        raise ConfigurationError(f"{_count(len(found))} would be deleted, and nobody can be asked: add --yes to do it")
+    # An event loop keeps Ctrl-C for its next turn, which would come with the answer, and after it.
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm(f"delete {_count(len(found))} ({_by_status(found)})?", err=True)
+    except typer.Abort:
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
+def _tell(found: list[Task], deleted: list[TaskId], older_than: str, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        by_status = Counter(str(task.status) for task in found)
+        told = {"dry_run": dry_run, "found": len(found), "deleted": len(deleted), "by_status": by_status}
+        typer.echo(json.dumps(told, indent=2))
+    elif not found:
+        typer.echo(f"nothing to delete: no such task ended more than {older_than} ago")
+    elif dry_run:
+        typer.echo(f"{_count(len(found))} would be deleted ({_by_status(found)})")
+    else:
+        kept = len(found) - len(deleted)
+        because = f"; {_count(kept)} left, whose parents live or which others deleted meanwhile" if kept else ""
+        typer.echo(f"{_count(len(deleted))} deleted{because}")
+
+
+def _count(number: int) -> str:
+    return "1 task" if number == 1 else f"{number} tasks"
+
+
+def _by_status(found: list[Task]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in Counter(str(task.status) for task in found).items())

@@ -1,0 +1,292 @@
+"""One task on a terminal: its facts, what happened to it, what it holds.
+
+What an operator can do about a task, as it is.
+
+`raincheck tasks show`: all that is known of one task, and what to do about it.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raincheck.cli.options import JsonOption, StoreOption, open_existing, run_on_store
+from raincheck.cli.output import results
+from raincheck.clock import Clock
+from raincheck.core.lifecycle import Phase
+from raincheck.core.records import Task
+from raincheck.operations.describe import printable, told_age, told_moment, told_owner, told_state, told_tool, typed
+from raincheck.operations.select import find_task
+from raincheck.operations.serialize import document_of
+from raincheck.operations.storage_health import typed_store
+from raincheck.wire.fallback_text import clipped, in_words
+
+CLIPPED = 300
+"""Characters of a payload, where not all of it is asked for."""
+
+SHORT = 24
+
+LAST_LINES = 3
+"""Of what a tool raised, where not all of it is asked for: where that was, what stands there, and the error."""
+
+HISTORY_SHOWN = 40
+"""Entries of a history, where not all of it is asked for: the first, and the latest."""
+
+
+def print_task(
+    task: Task,
+    document: dict[str, Any],
+    advice: list[str],
+    *,
+    now: datetime,
+    is_full: bool,
+    console: Console | None = None,
+) -> None:
+    """Print what is known. `document` is what `document_of` made of the task."""
+    console = console or results.make_console()
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in _facts(task, now):
+        facts.add_row(name, value)
+    for name in ("arguments", "variables", "outcome"):
+        told = _payload(document, name, is_full=is_full)
+        if told is not None:
+            facts.add_row(name, told)
+    console.print(facts)
+    for title, rows in (
+        ("questions", [_question(one, is_full=is_full) for one in document["inputs"]]),
+        ("steps", [_step(one, is_full=is_full) for one in document["steps"]]),
+        ("artifacts", [[Text(printable(name))] for name in document["artifacts"]]),
+        ("history", list(_history(document["history"], is_full=is_full))),
+    ):
+        if rows:
+            console.print()
+            console.print(Text(title, "bold"))
+            console.print(_grid(rows))
+    console.print()
+    for sentence in advice:
+        console.print(Text(f"-> {sentence}"), soft_wrap=True)
+
+
+def _facts(task: Task, now: datetime) -> Iterator[tuple[str, Text]]:
+    yield "id", Text(printable(task.id))
+    yield "tool", Text(told_tool(task.tool))
+    state = told_state(task, longest=2_000)
+    yield "status", results.told_status(task).append(f": {state}" if state else "", "default not bold")
+    if task.state is not None:
+        yield "state", Text(f"{printable(task.state.name)}, since {told_moment(task.state.since, now)}")
+    if task.subject is not None:
+        yield "subject", Text(printable(task.subject))
+    yield "namespace", Text(printable(task.namespace))
+    yield "owner", Text(told_owner(task.owner))
+    if task.parent_id is not None:
+        yield "parent", Text(printable(task.parent_id))
+    yield "attempt", Text(f"{task.fence}" + (f", {task.failures} went wrong" if task.failures else ""))
+    if task.attempt is not None:
+        lease = task.attempt.lease
+        ends = "ends" if lease.expires_at > now else "ran out"
+        yield "runs in", Text(f"{printable(lease.holder)}, its lease {ends} {told_age(lease.expires_at, now)}")
+    for name in ("created_at", "updated_at", "due_at", "deadline_at", "finished_at", "expires_at"):
+        moment = getattr(task, name)
+        if moment is not None:
+            yield name.removesuffix("_at"), Text(told_moment(moment, now))
+    if task.finished_at is not None:
+        yield "took", Text(in_words((task.finished_at - task.created_at).total_seconds()))
+
+
+def _question(one: dict[str, Any], *, is_full: bool) -> list[Text]:
+    is_open = one["answered_at"] is None
+    state = Text("open", "yellow") if is_open else Text("answered", "green")
+    said = _payload(one, "request" if is_open else "answer", is_full=is_full) or Text()
+    return [Text(printable(one["key"])), Text(one["kind"]), state, said]
+
+
+def _step(one: dict[str, Any], *, is_full: bool) -> list[Text]:
+    name = printable(one["name"]) + (f" ({one['occurrence']})" if one["occurrence"] else "")
+    return [Text(name), Text(_clock_time(one["finished_at"])), _payload(one, "result", is_full=is_full) or Text()]
+
+
+def _history(entries: list[dict[str, Any]], *, is_full: bool) -> Iterator[list[Text]]:
+    left_out = 0 if is_full else max(0, len(entries) - HISTORY_SHOWN)
+    for entry in entries:
+        if left_out and 1 < entry["seq"] <= left_out + 1:
+            if entry["seq"] == left_out + 1:
+                yield [Text(""), Text(f"{left_out} more: --full shows them", "dim")]
+            continue
+        leads = (
+            entry["after"] if entry["before"] in (None, entry["after"]) else f"{entry['before']} -> {entry['after']}"
+        )
+        yield [Text(_clock_time(entry["at"])), Text(entry["event"], "bold"), Text(leads), *_who(entry, is_full=is_full)]
+
+
+def _who(entry: dict[str, Any], *, is_full: bool) -> Iterator[Text]:
+    yield Text(printable(entry["actor"]))
+    note = Text(printable(entry["note"] or ""))
+    detail = _raised(entry, is_full=is_full)
+    if detail is not None:
+        yield note.append("\n" if note else "").append_text(detail)
+        return
+    detail = _payload(entry, "detail", is_full=is_full)
+    yield note if detail is None else note.append(" " if note else "").append_text(detail)
+
+
+def _raised(entry: dict[str, Any], *, is_full: bool) -> Text | None:
+    """What a tool raised, line by line. The end tells most: which line of it that was, and the error."""
+    detail = entry["detail"]
+    if not isinstance(detail, dict) or not isinstance(cast("dict[str, Any]", detail).get("traceback"), str):
+        return None
+    lines = [line for line in cast("dict[str, str]", detail)["traceback"].splitlines() if line.strip()]
+    if is_full:
+        return Text("\n".join(map(_kept_line, lines)))
+    shown = [line for line in lines if set(line) - set(" ^~")][-LAST_LINES:]
+    cut = ["(--full shows all of it)"] if len(shown) < len(lines) else []
+    return Text("\n".join([*(_kept_line(line[:CLIPPED]) for line in shown), *cut]))
+
+
+def _payload(holder: dict[str, Any], name: str, *, is_full: bool) -> Text | None:
+    """What is in a payload; None if there is none."""
+    why = holder["unreadable"].get(name)
+    if why is not None:
+        return Text(f"({why}: not readable here)", "dim")
+    value = holder[name]
+    if value is None:
+        return None
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2 if is_full else None)
+    if is_full:
+        return Text("\n".join(map(_kept_line, said.splitlines())))
+    return Text(printable(clipped(said, CLIPPED)))
+
+
+def _kept_line(line: str) -> str:
+    """A line as it is, with its indentation."""
+    return line[: len(line) - len(line.lstrip(" "))] + printable(line)
+
+
+def _clock_time(moment: str) -> str:
+    """Of a moment as JSON has it."""
+    return f"{moment[:10]} {moment[11:23]}"
+
+
+def _grid(rows: list[list[Text]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    # A time stays in one line, and so does any other short word at the beginning.
+    table.add_column(no_wrap=len(rows[0]) > 1 and max(len(row[0]) for row in rows) <= SHORT, overflow="fold")
+    for _ in range(max(map(len, rows)) - 2):
+        table.add_column(overflow="fold")
+    table.add_column(overflow="fold", ratio=1)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def advise(task: Task, open_keys: list[str], now: datetime, store: str | None) -> list[str]:
+    """What to do next, or what to expect: a sentence or two. The store is named again, if it was."""
+    said = [_about(task, now, () if store is None else ("--store", typed_store(store)))]
+    if open_keys and not task.is_terminal:
+        said.insert(
+            0, f"its caller is asked for {', '.join(map(printable, open_keys))}, and it goes on when that is answered"
+        )
+    return [one for one in said if one]
+
+
+def _about(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+    if task.deadline_at is not None and task.is_overdue(now) and task.deadline_at <= now:
+        return f"it is past its deadline: the next server that looks ends it, so see that one runs ({_doctor(named)})"
+    match task.phase:
+        case Phase.QUEUED:
+            who = f"a server of {printable(task.namespace)!r} that has {told_tool(task.tool)}"
+            return f"it waits for {who}: {_doctor(named)} says whether one has been seen"
+        case Phase.RUNNING:
+            return _about_running(task, now, named)
+        case Phase.PARKED:
+            return _about_parked(task, now, named)
+        case Phase.PAUSED:
+            return f"{typed('tasks resume', task.id, *named)} lets it go on"
+        case Phase.COMPLETED:
+            return _kept(task, now, named)
+        case Phase.FAILED | Phase.CANCELLED:
+            return f"{typed('tasks retry', task.id, *named)} runs the same again, as a new task"
+
+
+def _about_parked(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+    by_itself = "" if task.due_at is None else f"it goes on by itself {told_age(task.due_at, now)}"
+    if task.open_inputs:
+        return by_itself
+    if task.state is None:
+        return by_itself or "it waits for a task that it has started"
+    # Its action may have started one, too.
+    waits = f"{by_itself}, or by a transition" if by_itself else "it waits for a transition"
+    return f"{waits}: {typed('workflow state', task.id, *named)} shows which there are"
+
+
+def _about_running(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+    lease = None if task.attempt is None else task.attempt.lease
+    if lease is not None and lease.expires_at <= now:
+        late = in_words((now - lease.expires_at).total_seconds())
+        return f"its lease ran out {late} ago: any server of the store takes it back, so see that one runs"
+    watch, cancel = (typed(f"tasks {command}", task.id, *named) for command in ("watch", "cancel"))
+    return f"{watch} shows how it goes on; {cancel} stops it"
+
+
+def _kept(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+    kept = (
+        "" if task.expires_at is None else f"its result is kept for {in_words((task.expires_at - now).total_seconds())}"
+    )
+    if not task.is_error:
+        return kept
+    return f"it reports an error: {typed('tasks retry', task.id, *named)} runs the same again, as a new task"
+
+
+def _doctor(named: tuple[str, ...]) -> str:
+    return shlex.join(["raincheck", "doctor", *named])
+
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+Examples:
+
+\b
+  raincheck tasks show 019b76da40a1
+  raincheck tasks show 019b76da40a1 --full --store /var/lib/tasks.db
+
+The beginning of an id is enough if only one task's begins so. It ends with 0, with 1 if there is no such task, or
+with 2 if the store can't be used.
+"""
+
+
+def show(
+    ctx: typer.Context,
+    task_id: Annotated[str, typer.Argument(metavar="ID", help="The task's id, or how it begins.")],
+    store: StoreOption = None,
+    full: Annotated[bool, typer.Option("--full", help="Print arguments, results and errors whole.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show all that is known of a task.
+
+    What it is, what happened to it, and what to do next.
+    """
+
+    async def work(clock: Clock) -> bool:
+        async with open_existing(store, clock) as opened:
+            now = clock.now()
+            task = await find_task(opened, task_id, now=now)
+            document: dict[str, Any] = await document_of(opened, task, now=now)
+        advice = advise_on(task, document, now, store)
+        if as_json:
+            typer.echo(json.dumps({**document, "advice": advice}, indent=2))
+        else:
+            print_task(task, document, advice, now=now, is_full=full)
+        return True
+
+    run_on_store(ctx, work)
+
+
+def advise_on(task: Task, document: dict[str, Any], now: datetime, store: str | None) -> list[str]:
+    return advise(task, [one["key"] for one in document["inputs"] if one["answered_at"] is None], now, store)

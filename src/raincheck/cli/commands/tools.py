@@ -1,0 +1,116 @@
+"""`raincheck tools`: what the calls of each tool become, and why.
+
+What callers of each tool get, as a table: with colours where there is a terminal.
+"""
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raincheck.cli.exit_codes import refuse_unusable, tell
+from raincheck.cli.output.results import WIDE
+from raincheck.errors import RaincheckError
+from raincheck.server.explain import ExplainedTool, Explanation, Gets, Treatment
+from raincheck.wire.fallback_text import in_words
+
+# What follows a line with a backspace alone is printed as it stands.
+EPILOG = """
+TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to:
+
+\b
+  raincheck tools server.py
+  raincheck tools server.py:mcp
+  raincheck tools package.server:tasks --store /var/lib/tasks.db --json
+
+It is loaded, and not served. It ends with 0, or with 2 if the target or the store can't be used, or if a file that
+--store names is not there. What keeps the server from starting is said on stderr.
+"""
+
+
+def tools(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="What to load, such as server.py:mcp.")],
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="The store to look into, if not the server's own.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+) -> None:
+    """Say what the calls of each tool become, and why.
+
+    A result that is waited for, or a task: as it is now.
+    """
+    # The SDK takes most of a second to import. Other commands do without it.
+    from raincheck.cli.loader import load_tasks, stdout_aside
+
+    try:
+        with stdout_aside():
+            explanation = asyncio.run(load_tasks(target).explain(store))
+    except RaincheckError as error:
+        refuse_unusable(error, as_json=as_json)
+    for warning in explanation.warnings:
+        tell(warning)
+    if as_json:
+        if not any(tool.measured for tool in explanation.tools):
+            typer.echo(explanation.source, err=True)
+        typer.echo(json.dumps([asdict(tool) for tool in explanation.tools], indent=2))
+    else:
+        print_explanation(explanation)
+
+
+STYLES = {Gets.RESULT: "green", Gets.TASK: "cyan", Gets.TOLD: "yellow", Gets.REFUSED: "bold red"}
+
+AFTER = {Gets.TASK: "gets a task", Gets.TOLD: "is told how to go on"}
+
+
+def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
+    """Print a row for each tool, and where the measurements are from."""
+    console = console or Console()
+    if not console.is_terminal:
+        console = Console(file=console.file, width=WIDE, color_system=None)
+    if explanation.tools:
+        console.print(_table(explanation.tools))
+        console.print()
+    else:
+        console.print("no tool's calls become tasks: decorate one with @tasks.tool, or enable one with tasks.enable")
+    console.print(Text(explanation.source, "dim"), soft_wrap=True)
+
+
+def _table(tools: tuple[ExplainedTool, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("tool", overflow="fold", max_width=24)
+    table.add_column("measured", no_wrap=True)
+    table.add_column("callers with tasks", ratio=1)
+    table.add_column("callers without tasks", ratio=1)
+    for number, tool in enumerate(tools):
+        if number:
+            table.add_row()
+        name = Text(f"{tool.name}\n").append(tool.mode, "dim")
+        table.add_row(name, _measured(tool), _words(tool.with_tasks), _words(tool.without_tasks))
+    return table
+
+
+def _measured(tool: ExplainedTool) -> str:
+    if tool.p50_seconds is None or tool.p90_seconds is None:
+        return "no calls"
+    calls = "1 call" if tool.measured == 1 else f"{tool.measured} calls"
+    return f"{calls}\nhalf in {in_words(tool.p50_seconds)}\n9 of 10 in {in_words(tool.p90_seconds)}"
+
+
+def _words(treatment: Treatment) -> Text:
+    return Text(f"{_what(treatment)}\n", STYLES[treatment.gets]).append(treatment.why, "not bold default dim")
+
+
+def _what(treatment: Treatment) -> str:
+    if treatment.gets is Gets.REFUSED:
+        return "is refused"
+    if treatment.waits_seconds is None:
+        return "waits for the result"
+    after = AFTER[treatment.gets]
+    if not treatment.waits_seconds:
+        return f"{after} at once"
+    return f"waits up to {in_words(treatment.waits_seconds)}, then {after}"

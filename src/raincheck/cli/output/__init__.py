@@ -1,0 +1,1 @@
+"""Printing: text, tables, progress and the log."""

@@ -1,0 +1,197 @@
+"""The log of `serve` and `worker`: one line for each record on stderr, as text or as JSON."""
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from raincheck.cli.exit_codes import tell
+from raincheck.operations.describe import harmless
+from raincheck.tracebacks import FailureMessage, format_traceback
+
+if TYPE_CHECKING:
+    from rich.logging import RichHandler
+
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+WINDOW = 10.0
+"""Seconds in which a warning or an error is written once, however often it is logged."""
+
+MAX_TRACKED = 1_000
+"""Distinct warnings and errors of one window. More than these are all written."""
+
+REPEAT_LENGTH = 300
+"""Characters of a repeated message that its count shows."""
+
+NOT_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+"""Attributes of a record that are written under another name, or not at all."""
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option(
+        metavar="text|json", help="How to log on stderr: a line for each record (text, the default) or an object."
+    ),
+]
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level, logger and message. Further lines are indented, and control characters escaped."""
+
+    converter = time.gmtime
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", TIME)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return harmless(super().format(record)).replace("\n", "\n    ")
+
+
+class JsonFormatter(logging.Formatter):
+    """An object with time, level, logger, message, exception, and the fields that the record carries."""
+
+    converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        message, text = record.getMessage(), None
+        failure: object = record.msg
+        if isinstance(failure, FailureMessage):
+            message, text = failure.message, failure.traceback
+        elif record.exc_info:
+            text = self.formatException(record.exc_info)
+        fields: dict[str, Any] = {
+            "time": self.formatTime(record, TIME),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message,
+        }
+        if text is not None:
+            fields["exception"] = text
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        for name, value in _carried(record).items():
+            fields[f"extra_{name}" if name in fields else name] = _plain(value)
+        return json.dumps(fields)
+
+
+def _carried(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields that the caller added to a record."""
+    return {name: value for name, value in vars(record).items() if name not in NOT_FIELDS}
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it, or else its representation."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False, default=str))
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+Schedule = Callable[[float, Callable[[], None]], None]
+
+
+def _start_timer(seconds: float, action: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, action)
+    timer.daemon = True
+    timer.start()
+
+
+class LogHandler(logging.StreamHandler[TextIO]):
+    """Write records to a stream. Identical warnings and errors of one window are written once, then counted."""
+
+    def __init__(self, stream: TextIO, schedule: Schedule = _start_timer) -> None:
+        super().__init__(stream)
+        self._schedule = schedule
+        # Handlers emit under a lock, so no two threads change this at once.
+        self._seen: dict[tuple[object, ...], dict[str, Any]] = {}
+        # The timer that would end the window does not run in a forked process.
+        os.register_at_fork(after_in_child=self._seen.clear)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            is_repeat = record.levelno >= logging.WARNING and self._count_repeat(record)
+        except Exception:  # noqa: BLE001 - logging must not fail: the record is written, which reports what is wrong
+            is_repeat = False
+        if not is_repeat:
+            super().emit(record)
+
+    def _count_repeat(self, record: logging.LogRecord) -> bool:
+        """Whether an identical record was written in this window."""
+        message = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        traceback = None if error is None else hash(format_traceback(error))
+        key = (record.name, record.levelno, hash(message), traceback, repr(_carried(record)))
+        if key in self._seen:
+            self._seen[key]["repeated"] += 1
+            return True
+        if not self._seen:
+            self._schedule(WINDOW, self._end_window)
+        if len(self._seen) < MAX_TRACKED:
+            facts = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname}
+            self._seen[key] = {**facts, "msg": message.partition("\n")[0][:REPEAT_LENGTH], "repeated": 0}
+        return False
+
+    def _end_window(self) -> None:
+        self.acquire()
+        try:
+            seen = list(self._seen.values())
+            self._seen.clear()
+            for facts in seen:
+                if facts["repeated"]:
+                    message = f"repeated {facts['repeated']} times within {WINDOW:g} s: {facts['msg']}"
+                    super().emit(logging.makeLogRecord({**facts, "msg": message}))
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        self._end_window()
+        super().close()
+
+
+def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
+    """Log on stderr in this format, in place of the handlers that the SDK and FastMCP install for a server.
+
+    Those wrap lines at the width of a terminal, and block the event loop while they render a traceback. Handlers that
+    the loaded program installed itself stay. `is_quiet` is for stdio, where hosts show each line of stderr as an error.
+    """
+    # A tenth of a second to import, which most commands do without. With a server, it is loaded already.
+    from rich.logging import RichHandler
+
+    root, fastmcp = logging.getLogger(), logging.getLogger("fastmcp")
+    of_sdk = [one for one in root.handlers if isinstance(one, RichHandler) and _is_of_sdk(one)]
+    of_fastmcp = [one for one in fastmcp.handlers if isinstance(one, RichHandler)]
+    own = [one for one in root.handlers if one not in of_sdk]
+    for handler in of_sdk:
+        root.removeHandler(handler)
+    for handler in of_fastmcp:
+        fastmcp.removeHandler(handler)
+        fastmcp.propagate = True
+    # A handler beside the SDK's, such as one that exports logs, leaves stderr to us.
+    if own and not of_sdk and not of_fastmcp:
+        if log_format is not None:
+            tell("--log-format has no effect: the program configures logging itself")
+        return
+    handler = LogHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
+    handler.setLevel(logging.WARNING if is_quiet else logging.NOTSET)
+    root.addHandler(handler)
+    if root.level == logging.WARNING and not of_sdk:
+        root.setLevel(logging.INFO)
+
+
+def _is_of_sdk(handler: "RichHandler") -> bool:
+    """Whether the SDK made it, and not a program: its format and its console tell."""
+    style = handler.formatter and (vars(handler.formatter)["_fmt"], handler.formatter.datefmt)
+    return handler.rich_tracebacks and handler.console.stderr and style == ("%(message)s", None)

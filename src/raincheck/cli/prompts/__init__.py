@@ -1,0 +1,1 @@
+"""Questions in the terminal: arguments, forms and open questions of tasks."""

@@ -1,0 +1,1 @@
+"""The client side of both generations, and of servers without tasks."""

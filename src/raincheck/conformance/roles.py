@@ -1,0 +1,132 @@
+"""The tools that the checks call, named for what they do. A file can say which tool plays which role."""
+
+import json
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from raincheck.conformance.messages import is_object
+from raincheck.conformance.outcome import Trouble
+
+MEANINGS = {
+    "quick": "answers at once, the same each time, and may be called with a task or without",
+    "slow": "takes a second or more, and can be cancelled",
+    "tool_error": "ends with a result that has isError",
+    "protocol_error": "ends with a JSON-RPC error",
+    "asks": "asks the user one question (elicitation) and ends when it is answered",
+    "samples": "asks the caller's model once (sampling) and ends when it is answered",
+    "reports_progress": "takes a second or more, and reports its progress several times",
+    "plain": "can't be called as a task",
+    "required": "can only be called as a task",
+}
+"""Every role, and what a tool that plays it does."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """A tool, and how to call it."""
+
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    takes: float = 0.0
+    """About how many seconds it takes, if that is long."""
+
+    answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What to answer when it asks the user: the fields of the form."""
+
+
+Roles = Mapping[str, Role]
+
+DEFAULTS: Roles = {
+    "quick": Role("slow_compute", {"seconds": 0, "label": "quick"}),
+    "slow": Role("slow_compute", {"seconds": 1.2, "label": "slow"}, takes=1.2),
+    "tool_error": Role("failing_job"),
+    "protocol_error": Role("protocol_error_job"),
+    "asks": Role("confirm_delete", {"filename": "draft.txt"}, answer={"confirm": True}),
+    "samples": Role("summarize", {"text": "It rained."}),
+    "reports_progress": Role("count_up", {"to": 4}, takes=1.2),
+    "plain": Role("greet", {"name": "Ada"}),
+    "required": Role("failing_job"),
+}
+"""The tools of `examples/conformance.py`."""
+
+
+def load_roles(file: Path) -> Roles:
+    """The roles that a TOML or JSON file says, and the defaults for those that it does not mention.
+
+    Raises:
+        ValueError: the file does not say roles. The message says where and why.
+        OSError: it can't be read.
+    """
+    text = file.read_text(encoding="utf-8")
+    try:
+        said = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{file} is not {'JSON' if file.suffix == '.json' else 'TOML'}: {error}") from error
+    try:
+        return read_roles(said)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def read_roles(said: object) -> Roles:
+    """The roles as a file says them: a table for each, or `false` for a role that no tool plays."""
+    if not is_object(said):
+        raise ValueError("a table with a role each is needed")
+    roles = dict(DEFAULTS)
+    tables: dict[str, object] = {**said}
+    check_names(tables)
+    for name, table in tables.items():
+        if table is False:
+            roles.pop(name, None)
+        else:
+            roles[name] = _read_role(name, table)
+    return roles
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names that no role has.
+
+    Raises:
+        ValueError: it says which there are.
+    """
+    for name in names:
+        if name not in MEANINGS:
+            raise ValueError(f"there is no role {name!r}: the roles are {', '.join(MEANINGS)}")
+
+
+def check_named(roles: Roles, tools: Collection[str]) -> None:
+    """Refuse a tool that somebody named for a role and that the server lacks: its checks would be skipped for ever.
+
+    A server that lists none at all is broken in another way, which the checks tell of.
+
+    Raises:
+        Trouble: it says which.
+    """
+    for name, role in roles.items():
+        if tools and role is not DEFAULTS.get(name) and role.tool not in tools:
+            raise Trouble(f"the server has no tool {role.tool!r}, which was named for the role {name!r}")
+
+
+def _read_role(name: str, said: object) -> Role:
+    if isinstance(said, str):
+        return Role(said)
+    if not is_object(said):
+        raise ValueError(f"{name}: a tool's name, a table or false is needed")
+    table: dict[str, Any] = {**said}
+    kinds: dict[str, tuple[type, ...]] = {
+        "tool": (str,),
+        "arguments": (dict,),
+        "takes": (int, float),
+        "answer": (dict,),
+    }
+    for key, value in table.items():
+        if key not in kinds:
+            raise ValueError(f"{name}: there is no {key!r}: {', '.join(kinds)} can be said")
+        if isinstance(value, bool) or not isinstance(value, kinds[key]):
+            raise ValueError(f"{name}: {key} can't be {value!r}")  # noqa: TRY004 - likewise
+    if "tool" not in table:
+        raise ValueError(f"{name}: tool is missing")
+    return Role(**table)

@@ -1,0 +1,45 @@
+"""What is checked: a server behind a URL, or one that a command starts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from raincheck.conformance.messages import Transport
+from raincheck.conformance.transport.http import HttpTransport
+from raincheck.conformance.transport.stdio import StdioTransport
+
+
+@dataclass(frozen=True)
+class Target:
+    """A URL or a command, and who calls. `other_headers` are those of somebody else, who must see nothing."""
+
+    url: str = ""
+    command: Sequence[str] = ()
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    other_headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def __post_init__(self) -> None:
+        if bool(self.url) == bool(self.command):
+            raise ValueError("a target is either a URL or a command")
+        if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
+            raise ValueError(f"{self.url!r} is not a URL of the kind http://host:port/path")
+        if self.command and (self.headers or self.other_headers):
+            raise ValueError("headers are for a URL: a command has none")
+        for name, value in (*self.headers.items(), *self.other_headers.items()):
+            if not f"{name}{value}".isascii() or not f"{name}{value}".isprintable():
+                raise ValueError(f"the header {name!r} has characters that can't be sent")
+
+    @property
+    def is_http(self) -> bool:
+        return bool(self.url)
+
+    def make_transport(self, *, other: bool = False) -> Transport:
+        if self.url:
+            return HttpTransport(self.url, self.other_headers if other else self.headers)
+        return StdioTransport(self.command)
+
+    def __str__(self) -> str:
+        if not self.url:
+            return " ".join(self.command)
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

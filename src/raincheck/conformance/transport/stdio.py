@@ -1,0 +1,138 @@
+"""A server that is a command, and speaks on its standard streams."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Sequence
+
+from raincheck.conformance.messages import Inbox, Message, parse
+from raincheck.conformance.outcome import Trouble
+
+LONGEST_LINE = 64 * 1024 * 1024
+GRACE = 2.0
+"""Seconds that a server has to stop by itself, and again after it was told to."""
+
+
+class StdioTransport:
+    """Starts the command, writes a message a line, reads a message a line."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._last_words: deque[str] = deque(maxlen=3)
+
+    async def open(self, inbox: Inbox) -> None:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                limit=LONGEST_LINE,
+                # A group of its own, so that what the command starts (`npx`, `uv run`) ends with it.
+                start_new_session=sys.platform != "win32",
+            )
+        except (OSError, ValueError) as error:
+            raise Trouble(f"{self._command[0]!r} could not be started: {error}") from error
+        self._listening = asyncio.create_task(self._keep_words(process))
+        self._reading = asyncio.create_task(self._read(process, inbox, self._listening))
+
+    def settle(self, version: str) -> None:
+        """There is nothing to do: it is said once."""
+
+    async def listen(self) -> None:
+        """There is nothing to do: the streams are open."""
+
+    async def send(self, message: Message) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._reading is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            await self._process.stdin.drain()
+        except OSError as error:
+            # If it has ended, whoever reads tells so, and what its last words were.
+            await asyncio.wait([self._reading], timeout=2 * GRACE)
+            if self._reading.done():
+                return
+            raise Trouble(f"the server does not read its input any more: {error}") from error
+
+    async def drop(self, request_id: int) -> None:
+        raise NotImplementedError("there is one connection for everything")
+
+    def listens(self, request_id: int) -> bool:  # noqa: ARG002 - a request opens no stream here
+        return False
+
+    async def close(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        await self._stop(process)
+        # Something that the server started may still hold its streams open: they are not waited for.
+        jobs = [job for job in (self._reading, self._listening) if job is not None]
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        _close_pipes(process)
+
+    async def _stop(self, process: asyncio.subprocess.Process) -> None:
+        for kind in (None, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+            if kind is not None:
+                _signal(process, kind)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), GRACE)
+                break
+        _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    async def _read(self, process: asyncio.subprocess.Process, inbox: Inbox, listening: asyncio.Task[None]) -> None:
+        assert process.stdout is not None
+        try:
+            async for line in process.stdout:
+                text = line.decode("utf-8", "replace").strip()
+                try:
+                    message = parse(text)
+                except ValueError:
+                    inbox.garbage(text)
+                else:
+                    inbox.receive(message, "stdio")
+        except ValueError:
+            inbox.gone(f"the server wrote a line of more than {LONGEST_LINE:,} bytes")
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), GRACE)
+        # Its last words come on a way of their own, perhaps a little later.
+        await asyncio.wait([listening], timeout=GRACE / 2)
+        how = "closed its output" if process.returncode is None else f"ended with {process.returncode}"
+        said = " / ".join(line.strip() for line in self._last_words)
+        words = f"; the last it wrote to stderr: {said[-300:]}" if said else ""
+        inbox.gone(f"the server {how}{words}")
+
+    async def _keep_words(self, process: asyncio.subprocess.Process) -> None:
+        """Read what it logs, or it would stand still when the pipe is full."""
+        assert process.stderr is not None
+        while piece := await process.stderr.read(65536):
+            self._last_words.extend(line for line in piece.decode("utf-8", "replace").splitlines() if line.strip())
+
+
+def _signal(process: asyncio.subprocess.Process, kind: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            process.send_signal(kind)
+        else:
+            os.killpg(process.pid, kind)
+
+
+def _close_pipes(process: asyncio.subprocess.Process) -> None:
+    # asyncio closes them when they end. Where a grandchild holds one open, that may be never.
+    transport: asyncio.SubprocessTransport | None = getattr(process, "_transport", None)
+    if transport is not None:
+        transport.close()

@@ -1,0 +1,259 @@
+"""What becomes of a task by its attempts: they begin, report, stop, end, go wrong, or are cut off.
+
+What a running attempt may report, and what of it is worth an entry in the history.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from raincheck.core import commands as ask
+from raincheck.core.change import Change, attempt_of, move, target
+from raincheck.core.commands import Note
+from raincheck.core.create import check_children, check_successors, spawning_words
+from raincheck.core.lifecycle import Event
+from raincheck.core.limits import Limits
+from raincheck.core.payload import Payload, check_size, encode
+from raincheck.core.policies import OnInterrupt
+from raincheck.core.records import Attempt, Lease, Progress, Task
+from raincheck.core.validation import check_moment, check_name, clip
+from raincheck.errors import AlreadyRecorded, InvalidValue, TooLarge, WrongState
+
+OCCURRENCES = 1 << 31
+
+
+def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Limits) -> Change | None:
+    """The change that the report makes; None if it says nothing new."""
+    _check(task, note, limits)
+    progress = forward(task.progress, note.progress)
+    message = task.status_message if note.status_message is None else clip(note.status_message)
+    words = _words(note)
+    says_more = message != task.status_message
+    if not words and not says_more and progress == task.progress and note.variables is None:
+        return None
+    change = move(
+        task,
+        Event.NOTE,
+        now,
+        actor=actor,
+        note=", ".join(words) or message,
+        recorded=(bool(words) or says_more) and task.entries < limits.notes,
+        progress=progress,
+        status_message=message,
+        open_inputs=task.open_inputs + len(note.asked),
+        # A task that gets on may be cut off as often as it likes; what counts is going wrong at the same place.
+        failures=0 if note.steps else task.failures,
+    )
+    return replace(
+        change,
+        steps=note.steps,
+        inputs=note.asked,
+        artifacts=note.artifacts,
+        variables=note.variables,
+        spawned=note.spawned,
+        quota=note.quota,
+    )
+
+
+def forward(old: Progress | None, new: Progress | None) -> Progress | None:
+    """Progress never goes backwards: a later attempt that starts over shows where the earlier one was."""
+    if old is None or new is None:
+        return new or old
+    return new if new.done >= old.done else Progress(old.done, new.total)
+
+
+def _words(note: Note) -> list[str]:
+    return [
+        *(f"step {step.name}" for step in note.steps),
+        *(f"asked {question.key}" for question in note.asked),
+        *(f"kept {artifact.name}" for artifact in note.artifacts),
+        *spawning_words(note.spawned),
+    ]
+
+
+def _check(task: Task, note: Note, limits: Limits) -> None:
+    steps = Counter((step.name, step.occurrence) for step in note.steps)
+    keys = Counter(question.key for question in note.asked)
+    for step in note.steps:
+        if steps[step.name, step.occurrence] > 1:
+            raise AlreadyRecorded.step(task.id, step.name, step.occurrence)
+        check_name(step.name, what="a step's name")
+        if not 0 <= step.occurrence < OCCURRENCES:
+            raise InvalidValue(f"step {step.name!r} can't be number {step.occurrence}")
+        if step.fingerprint:
+            check_name(step.fingerprint, what=f"the fingerprint of step {step.name!r}")
+        check_size(step.result, limits.step, what=f"the result of step {step.name!r}")
+    check_children(task, note.spawned)
+    for question in note.asked:
+        if not question.is_open:
+            raise InvalidValue(f"question {question.key!r} is asked with its answer: ask it open")
+        if keys[question.key] > 1:
+            raise AlreadyRecorded.question(task.id, question.key)
+        check_name(question.key, what="a question's key")
+        check_size(question.request, limits.question, what=f"question {question.key!r}")
+    for artifact in note.artifacts:
+        check_name(artifact.name, what="an artifact's name")
+        check_size(artifact.content, limits.artifact, what=f"artifact {artifact.name!r}")
+    check_size(note.variables, limits.variables, what="variables")
+    asked = task.open_inputs + len(note.asked)
+    if asked > limits.open_inputs:
+        raise TooLarge(f"task {task.id!r}", asked, limits.open_inputs, "open questions")
+
+
+MUST_NOT_RUN_TWICE = "this tool must not be run twice"
+
+
+def claim(task: Task, command: ask.Claim, now: datetime) -> Change:
+    attempt = Attempt(task.fence + 1, max(now, task.updated_at), Lease(command.holder, now + command.lease_for))
+    return move(task, Event.CLAIM, now, actor=command.holder, fence=attempt.number, attempt=attempt)
+
+
+def from_attempt(task: Task, command: ask.AttemptCommand, now: datetime, limits: Limits) -> Change | None:
+    actor = attempt_of(task, command.fence).lease.holder
+    match command:
+        case ask.Note():
+            return decide_note(task, command, now, actor=actor, limits=limits)
+        case ask.Park():
+            check_moment(command.until)
+            if command.seen != task.signals:
+                return _stop(task, Event.RELEASE, now, actor, note="something it waits for came in between")
+            return _stop(task, Event.PARK, now, actor, due_at=command.until)
+        case ask.Release():
+            return _release(task, now, actor)
+        case ask.Yield():
+            # Not pausing any more: somebody resumed it first, so the attempt just goes on.
+            return move(task, Event.YIELD, now, actor=actor) if task.pausing else None
+        case ask.Complete():
+            _check_stay(task, command.stay)
+            return _complete(task, command, now, actor, limits)
+        case ask.Fail():
+            _check_stay(task, command.stay)
+            return _fail(task, command, now, actor, limits)
+        case _:
+            assert_never(command)
+
+
+def _check_stay(task: Task, stay: int | None) -> None:
+    """Refuse an end that a process came to in a state that somebody has taken it from since."""
+    if stay is not None and task.state is not None and task.state.number != stay:
+        raise WrongState(task.id, "the end of its attempt", f"its state number {stay}", task.state.name)
+
+
+def interrupt(task: Task, command: ask.Interrupt, now: datetime) -> Change | None:
+    target(task, Event.INTERRUPT)
+    attempt = task.attempt
+    if attempt is None or attempt.lease.expires_at > now:
+        return None
+    failures = task.failures + 1
+    what = f"attempt {attempt.number} was interrupted: its worker stopped without a word"
+    end = _why_no_retry(task, failures)
+    if end is None:
+        change = _stop(task, Event.INTERRUPT, now, command.actor, note=what, failures=failures)
+    else:
+        message = f"{what}, and {end}"
+        change = _end_failed(task, Event.FAIL, now, command.actor, _error("interrupted", message), message, failures)
+    return replace(change, lease_seen=attempt.lease.expires_at)
+
+
+def expire(task: Task, command: ask.Expire, now: datetime) -> Change | None:
+    target(task, Event.EXPIRE)
+    if task.deadline_at is None or task.deadline_at > now:
+        return None
+    message = "the task did not end before its deadline"
+    if task.status_message:
+        message = f"{message}: it was at {task.status_message!r}"
+    return _end_failed(task, Event.EXPIRE, now, command.actor, _error("expired", message), message, task.failures)
+
+
+def _stop(
+    task: Task,
+    event: Event,
+    now: datetime,
+    actor: str,
+    *,
+    note: str | None = None,
+    detail: Payload | None = None,
+    failures: int | None = None,
+    due_at: datetime | None = None,
+) -> Change:
+    """Leave `running` without ending: to where the event leads or, if the task is to be paused, to `paused`."""
+    return move(
+        task,
+        Event.YIELD if task.pausing else event,
+        now,
+        actor=actor,
+        note=note,
+        detail=detail,
+        failures=task.failures if failures is None else failures,
+        due_at=due_at,
+    )
+
+
+def _complete(task: Task, command: ask.Complete, now: datetime, actor: str, limits: Limits) -> Change:
+    check_size(command.result, limits.outcome, what="the result")
+    check_successors(task, command.spawned)
+    change = move(
+        task,
+        Event.COMPLETE,
+        now,
+        actor=actor,
+        note=", ".join(spawning_words(command.spawned)) or None,
+        outcome=command.result,
+        is_error=command.is_error,
+        status_message=clip(command.status_message),
+    )
+    return replace(change, spawned=command.spawned, quota=command.quota) if command.spawned else change
+
+
+def _release(task: Task, now: datetime, actor: str) -> Change:
+    if task.retry.on_interrupt is OnInterrupt.RETRY:
+        return _stop(task, Event.RELEASE, now, actor)
+    message = f"attempt {task.fence} was cut off by a worker that shut down, and {MUST_NOT_RUN_TWICE}"
+    return _end_failed(task, Event.FAIL, now, actor, _error("interrupted", message), message, task.failures)
+
+
+def _fail(task: Task, command: ask.Fail, now: datetime, actor: str, limits: Limits) -> Change:
+    check_size(command.error, limits.outcome, what="the error")
+    check_size(command.detail, limits.outcome, what="the detail of the error")
+    failures = task.failures + 1
+    if not (command.retryable and task.retry.may_retry(failures)):
+        return _end_failed(task, Event.FAIL, now, actor, command.error, command.message, failures, command.detail)
+    due_at = now + task.retry.wait(failures, command.chance)
+    detail = command.error if command.detail is None else command.detail
+    return _stop(task, Event.RETRY, now, actor, note=command.message, detail=detail, failures=failures, due_at=due_at)
+
+
+def _why_no_retry(task: Task, failures: int) -> str | None:
+    if task.retry.on_interrupt is OnInterrupt.FAIL:
+        return MUST_NOT_RUN_TWICE
+    if not task.retry.may_retry(failures):
+        return f"it was the last of {task.retry.attempts} allowed"
+    return None
+
+
+def _end_failed(
+    task: Task,
+    event: Event,
+    now: datetime,
+    actor: str,
+    error: Payload,
+    message: str,
+    failures: int,
+    detail: Payload | None = None,
+) -> Change:
+    return move(
+        task,
+        event,
+        now,
+        actor=actor,
+        note=message,
+        detail=error if detail is None else detail,
+        outcome=error,
+        status_message=clip(message),
+        failures=failures,
+    )
+
+
+def _error(kind: str, message: str) -> Payload:
+    return encode({"kind": kind, "message": message})

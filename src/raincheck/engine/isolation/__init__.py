@@ -1,0 +1,1 @@
+"""Bodies that run in a process of their own."""

@@ -1,0 +1,73 @@
+"""How a call of a tool becomes a new task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from raincheck.clock import new_task_id
+from raincheck.core.change import Creation
+from raincheck.core.create import NewTask, create, digest_request
+from raincheck.core.limits import Limits
+from raincheck.core.owner import Owner
+from raincheck.core.payload import Json, Payload, encode
+from raincheck.core.policies import clamp_ttl
+from raincheck.core.records import TaskId, Tool
+from raincheck.engine.tool import TaskTool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who calls a tool on which server, and what they want of the task besides."""
+
+    namespace: str
+    owner: Owner
+    caller: Payload | None = None
+    parent_id: TaskId | None = None
+    idempotency_key: str | None = None
+    ttl: timedelta | None = None
+    timeout: timedelta | None = None
+    """For the whole task, if its tool does not set a shorter one."""
+    actor: str = "caller"
+
+
+def create_task(
+    tool: TaskTool,
+    arguments: Mapping[str, Json],
+    request: Request,
+    *,
+    now: datetime,
+    limits: Limits,
+    task_id: TaskId | None = None,
+    checks: bool = True,
+) -> Creation:
+    """The task that a call of the tool makes. What it accepts is not checked where that was done, or can't be done yet.
+
+    Raises:
+        InvalidValue: the arguments are not the tool's, not JSON or too large, or something else can't be kept.
+    """
+    tool.check_arguments(arguments)
+    if checks:
+        tool.accepts(arguments)
+    key = request.idempotency_key
+    of_tool = None if tool.timeout is None else timedelta(seconds=tool.timeout)
+    timeouts = [timeout for timeout in (of_tool, request.timeout) if timeout is not None]
+    ttl = clamp_ttl(request.ttl, limits.ttl)
+    new = NewTask(
+        task_id or new_task_id(now),
+        request.namespace,
+        request.owner,
+        Tool(tool.name, tool.version),
+        encode(arguments, what=f"the arguments of {tool.name!r}"),
+        caller=request.caller,
+        parent_id=request.parent_id,
+        idempotency_key=key,
+        request_digest=None if key is None else digest_request(tool.name, arguments),
+        priority=tool.priority,
+        deadline_at=None if not timeouts else now + min(timeouts),
+        retry=tool.retry,
+        retention=replace(tool.retention, ttl=ttl) if ttl else tool.retention,
+        actor=request.actor,
+        state=None if tool.process is None else tool.process.initial,
+        subject=tool.subject_of(arguments),
+    )
+    return create(new, now, limits)

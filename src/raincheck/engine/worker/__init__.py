@@ -1,0 +1,1 @@
+"""Getting work to this process: slots, claims, heartbeats and the sweeper."""

@@ -1,0 +1,304 @@
+"""Every error that raincheck raises, grouped by what the catcher should do.
+
+    RaincheckError
+    ├── TaskError                  about one task; carries its id
+    │   ├── TaskNotFound           unknown, expired, or somebody else's: the three look alike
+    │   ├── IllegalTransition      the task's phase does not allow it; nothing changed
+    │   ├── WrongState             the process is in another state than the one that was decided on
+    │   ├── TransitionRefused      the workflow does not allow the transition now; nothing changed
+    │   ├── CancelRefused          the workflow does not allow the process to be cancelled now
+    │   ├── LeaseLost              the attempt no longer holds the task: stop quietly, never try the write again
+    │   ├── StaleChange            the task changed since it was read: read it again and decide anew
+    │   ├── AlreadyRecorded        a step, question or id that exists already; nothing changed
+    │   ├── IdempotencyConflict    the key was used for a different request
+    │   ├── CheckpointMismatch     the body is not the one that recorded the task's checkpoints: version the tool
+    │   └── TaskFailed            a child task ended without a result
+    ├── InvalidValue               a value that can't be taken as it is
+    │   ├── NotJson                not JSON
+    │   ├── PayloadSealed          encrypted, and no key is at hand
+    │   ├── TooLarge               beyond a documented bound
+    │   └── UnknownTool            no tool of that name
+    ├── QuotaExceeded              the owner has too many tasks: try again later
+    ├── StoreError                 the store could not do it; the driver's error is the `__cause__`
+    │   ├── StoreUnavailable       busy or not reachable: trying again is reasonable
+    │   ├── StoreFull              no room left
+    │   ├── StoreReadOnly          the store can't be written
+    │   ├── StoreCorrupt           the store is damaged
+    │   ├── NotAStore              something else is kept there
+    │   └── SchemaMismatch         written by another version of raincheck
+    ├── ToolError                  raised by a tool's body: an error that its caller should read
+    ├── ProtocolError              raised by a tool's body: a JSON-RPC error, with which the task fails
+    └── ConfigurationError         raised when things are put together, not at first use
+
+A message says what happened, to what, and what to do. Facts that a program may want are attributes.
+
+Errors about one task.
+
+Values that can't be taken, and too many of them.
+
+Errors of stores.
+
+The base of all errors, and those that a tool's body or whoever puts a program together meets.
+"""
+
+import math
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Self
+
+__all__ = [
+    "AlreadyRecorded",
+    "CancelRefused",
+    "CheckpointMismatch",
+    "ConfigurationError",
+    "IdempotencyConflict",
+    "IllegalTransition",
+    "InvalidValue",
+    "LeaseLost",
+    "NotAStore",
+    "NotJson",
+    "PayloadSealed",
+    "ProtocolError",
+    "QuotaExceeded",
+    "RaincheckError",
+    "SchemaMismatch",
+    "StaleChange",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "TaskError",
+    "TaskFailed",
+    "TaskNotFound",
+    "TooLarge",
+    "ToolError",
+    "TransitionRefused",
+    "UnknownTool",
+    "WrongState",
+]
+
+
+class RaincheckError(Exception):
+    """The base of every error that raincheck raises."""
+
+
+class TaskError(RaincheckError):
+    """An error about one task."""
+
+    def __init__(self, task_id: str, message: str) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class TaskNotFound(TaskError):
+    """No such task for this reader.
+
+    An unknown id, an expired task and another owner's task are the same error with the same message, so that an
+    id can't be probed for.
+    """
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} not found: it is unknown, has expired, or is not yours")
+
+
+class IllegalTransition(TaskError):
+    """The task's phase does not allow the event. Nothing changed."""
+
+    def __init__(self, task_id: str, phase: str, event: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} is {phase!s}: it can't take {str(event)!r}; nothing changed")
+        self.phase = phase
+        self.event = event
+
+
+class WrongState(TaskError):
+    """The process is not in the state that the transition begins in. Nothing changed."""
+
+    def __init__(self, task_id: str, action: str, expected: str, state: str | None) -> None:
+        where = "is no process" if state is None else f"is in state {state!r}"
+        super().__init__(
+            task_id, f"task {task_id!r} {where}: {action!r} was decided in {expected!r}; nothing changed, look again"
+        )
+        self.action = action
+        self.state = state
+
+
+class TransitionRefused(TaskError):
+    """The workflow does not allow the transition now. Nothing changed."""
+
+    def __init__(self, task_id: str, action: str, state: str, why: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} is in state {state!r}: {action!r} is closed, since {why}")
+        self.action = action
+        self.state = state
+        self.why = why
+
+
+class CancelRefused(TaskError):
+    """The workflow does not let the process be cancelled now. Nothing changed. `reason` is a word for programs."""
+
+    def __init__(self, task_id: str, reason: str, why: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} can't be cancelled ({reason}): {why}")
+        self.reason = reason
+        self.why = why
+
+
+class LeaseLost(TaskError):
+    """The attempt no longer holds the task. Stop quietly: whatever it would write is refused."""
+
+    def __init__(self, task_id: str, attempt: int) -> None:
+        why = "it ended, was never claimed, or another attempt began"
+        message = f"attempt {attempt} does not hold task {task_id!r} ({why}): stop the work, its writes are refused"
+        super().__init__(task_id, message)
+        self.attempt = attempt
+
+
+class StaleChange(TaskError):
+    """The task changed since it was read. Nothing was written: read it again and decide anew."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} changed since it was read: load it again and decide anew")
+
+
+class AlreadyRecorded(TaskError):
+    """Something that may exist only once on a task, or a task of that id, exists already. Nothing was written."""
+
+    def __init__(self, task_id: str, what: str = "been created") -> None:
+        message = f"task {task_id!r} already has {what}; nothing was written: use a new name, or read what is there"
+        super().__init__(task_id, message)
+        self.what = what
+
+    @classmethod
+    def step(cls, task_id: str, name: str, occurrence: int) -> Self:
+        return cls(task_id, f"step {name!r} ({occurrence})")
+
+    @classmethod
+    def question(cls, task_id: str, key: str) -> Self:
+        return cls(task_id, f"question {key!r}")
+
+
+class IdempotencyConflict(TaskError):
+    """The idempotency key was used for a different request. `task_id` is the task that has the key."""
+
+    def __init__(self, task_id: str, key: str) -> None:
+        message = f"idempotency key {key!r} already belongs to task {task_id!r}, which was asked for another tool"
+        super().__init__(task_id, f"{message} or with other arguments: use a new key for a new request")
+        self.key = key
+
+
+class CheckpointMismatch(TaskError):
+    """The body asks for other checkpoints than the task has recorded, so it can't go on from them."""
+
+
+class TaskFailed(TaskError):
+    """A task whose result was waited for ended without one. `phase` is how it ended, `error` what it left."""
+
+    def __init__(self, task_id: str, phase: str, message: str, error: object) -> None:
+        how = "reported an error" if phase == "completed" else phase
+        super().__init__(task_id, f"task {task_id!r} {how}: {message}")
+        self.phase = phase
+        self.error = error
+
+
+class InvalidValue(RaincheckError, ValueError):
+    """A value that can't be taken as it is."""
+
+
+class NotJson(InvalidValue):
+    """A value that JSON can't carry."""
+
+
+class PayloadSealed(InvalidValue):
+    """The payload is encrypted, and it was read without its key."""
+
+
+class TooLarge(InvalidValue):
+    """A value beyond its bound. Nothing was written."""
+
+    def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
+        super().__init__(f"{what} has {size:,} {unit}, and {limit:,} are allowed: send less, or raise the limit")
+        self.what = what
+        self.size = size
+        self.limit = limit
+
+
+class UnknownTool(InvalidValue):
+    """There is no tool of that name."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"there is no tool {name!r}: there is {', '.join(sorted(known)) or 'none at all'}")
+        self.name = name
+
+
+class QuotaExceeded(RaincheckError):
+    """The owner has reached a limit on tasks. Nothing was created."""
+
+    def __init__(self, which: str, limit: int, retry_after: timedelta | None) -> None:
+        when = "when one of them has ended" if retry_after is None else f"in {math.ceil(retry_after.total_seconds())} s"
+        super().__init__(f"too many {which} (at most {limit} for one owner): try again {when}")
+        self.which = which
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+class StoreError(RaincheckError):
+    """The store could not do what was asked. Nothing is half-written."""
+
+    def __init__(self, store: str, message: str) -> None:
+        super().__init__(f"{store}: {message}")
+        self.store = store
+
+
+class StoreUnavailable(StoreError):
+    """The store is busy, closed or out of reach. Trying again is reasonable."""
+
+
+class StoreFull(StoreError):
+    """The store has no room left."""
+
+
+class StoreReadOnly(StoreError):
+    """The store can't be written."""
+
+
+class StoreCorrupt(StoreError):
+    """The store is damaged."""
+
+
+class NotAStore(StoreError):
+    """What is kept there was not made by raincheck. It was left untouched."""
+
+
+class SchemaMismatch(StoreError):
+    """The store was written by a newer raincheck. It was left untouched."""
+
+    def __init__(self, store: str, found: int, known: int) -> None:
+        message = f"its schema is version {found}, and this raincheck knows versions up to {known}"
+        super().__init__(store, f"{message}: upgrade raincheck, or name another store")
+        self.found = found
+        self.known = known
+
+
+class ToolError(RaincheckError):
+    """An error that the caller of the tool should read: the task completes with `content`, or else the message."""
+
+    def __init__(self, message: str, content: object = None) -> None:
+        super().__init__(message)
+        self.content = content
+
+
+class ProtocolError(RaincheckError):
+    """A JSON-RPC error that the body of a tool chose: the task fails with it, and is not tried again."""
+
+    def __init__(self, message: str, code: int, data: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class ConfigurationError(RaincheckError):
+    """Something was put together in a way that can't work."""
+
+
+def has(kind: type) -> bool:
+    """Whether that is one of these errors, and not one that somebody derived from them."""
+    return kind.__module__ == __name__

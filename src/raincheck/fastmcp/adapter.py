@@ -1,0 +1,103 @@
+"""Functions of the server's author that become tools of FastMCP whose calls become tasks.
+
+FastMCP makes the tool: its schema, what is injected into it, what becomes of its result. It sees the function without
+its task parameter, and calls it with the task where it runs as one.
+
+A FastMCP server with the face of an `MCPServer`, which is what tasks are attached to.
+
+It has no more of one than they ask for: which tools there are, how each is called in a task, and the server below.
+"""
+
+import inspect
+from typing import Any, cast
+
+from fastmcp.server.dependencies import without_injected_parameters
+from fastmcp.tools import FunctionTool, Tool
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import CallToolResult, InputRequiredResult
+from mcp_types import Tool as ListedTool
+from pydantic import PydanticSchemaGenerationError, PydanticUserError
+from starlette.applications import Starlette
+
+from raincheck.engine.execution.context import TaskContext
+from raincheck.engine.settings import check_body, context_parameters, is_coroutine_function
+from raincheck.errors import ConfigurationError
+from raincheck.fastmcp.body import AnyFastMCP, all_tools_of, lowlevel_of, run_in_task, running_task
+from raincheck.fastmcp.tools import Catalogue
+from raincheck.server.sdk_compat import request_of
+from raincheck.server.tools.functions import AnyFunction, ServedFunction
+from raincheck.server.tools.registry import handler_body
+from raincheck.server.tools.task_session import Workplace
+
+
+class Face(MCPServer[Any]):
+    """What tasks see of a FastMCP server."""
+
+    def __init__(self, server: AnyFastMCP) -> None:  # pyright: ignore[reportMissingSuperCall] - the server below is there already
+        self.server = server
+        self.catalogue = Catalogue(server)
+        # Under the names that are looked for in an MCPServer.
+        vars(self).update(
+            _lowlevel_server=lowlevel_of(server), _tool_manager=self.catalogue, _extensions=[], _subscriptions=None
+        )
+
+    def streamable_http_app(self, **options: Any) -> Starlette:  # noqa: ANN401 - the SDK's own
+        """The application that FastMCP itself makes, which has options of its own."""
+        del options
+        return self.server.http_app(path="/mcp")
+
+    async def list_tools(self) -> list[ListedTool]:
+        tools = await all_tools_of(self.server)
+        self.catalogue.note_all(tools)
+        return [tool.to_mcp_tool() for tool in tools]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Run a tool in a task."""
+        ctx = None if context is None else request_of(context)
+        assert ctx is not None  # noqa: S101 - only bodies call it, with the task's own
+        task = cast("TaskContext", getattr(ctx.session, "_task"))  # noqa: B009 - a session keeps it to itself
+        return await run_in_task(self.server, name, arguments, ctx, task)
+
+
+class FastFunction(ServedFunction):
+    """A function of the server's author, as a tool of FastMCP."""
+
+    def __init__(self, fn: AnyFunction, name: str, face: Face, workplace: Workplace, **listed: Any) -> None:  # noqa: ANN401 # pyright: ignore[reportMissingSuperCall] - as FastMCP has them, and it makes the tool
+        self.fn = fn
+        self.name = name
+        self._workplace = workplace
+        check_body(name, fn, is_isolated=False)
+        self._task_name = next(iter(context_parameters(fn)), None)
+        self.is_async = is_coroutine_function(fn)
+        self.signature = self._signature()
+        self.tool = self._made(listed)
+        self.sdk = face.catalogue.described(self.tool)
+
+    def body(self, isolation: str | None) -> AnyFunction:
+        if isolation is None:
+            return handler_body(self.name, self._never, self._workplace)
+        if self._takes_what_is_injected():
+            raise ConfigurationError(
+                f"tool {self.name!r} runs in a process of its own, where there is no server: it can take a "
+                f"TaskContext, and nothing that FastMCP injects"
+            )
+        return ServedFunction(self.fn, self.name, self._workplace).body(isolation)
+
+    def _made(self, listed: dict[str, Any]) -> FunctionTool:
+        try:
+            return Tool.from_function(self.stand_in(self._run), name=self.name, **listed)
+        except (TypeError, ValueError, PydanticUserError, PydanticSchemaGenerationError) as error:
+            raise ConfigurationError(f"tool {self.name!r} can't be listed: {error}") from error
+
+    async def _run(self, **given: Any) -> Any:  # noqa: ANN401 - whatever it takes and returns
+        return await self._call(running_task(self.name), given)
+
+    def _takes_what_is_injected(self) -> bool:
+        return inspect.signature(without_injected_parameters(self.tool.fn)).parameters.keys() != (
+            self.signature.parameters.keys()
+        )
+
+    async def _never(self, *_: object) -> None:
+        """A FastMCP server runs its tools by their names."""

@@ -1,0 +1,1 @@
+"""The tools that a server offers, and how their calls are run as tasks."""

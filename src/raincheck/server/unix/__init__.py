@@ -1,0 +1,1 @@
+"""Serving on a Unix socket."""

@@ -1,0 +1,244 @@
+"""Opening a file: what must be there, how connections are set up, and what is not ours is left alone.
+
+What SQLite's errors mean, in one place.
+"""
+
+import errno
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TypeAlias
+
+from raincheck.errors import (
+    ConfigurationError,
+    NotAStore,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from raincheck.stores.sqlite.migrate import Migration, migrate, schema_version
+from raincheck.stores.url import Synchronous
+
+_MEANINGS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_BUSY: (
+        StoreUnavailable,
+        "another process keeps it locked: try again, and look for a process that hangs while it writes",
+    ),
+    sqlite3.SQLITE_LOCKED: (StoreUnavailable, "another connection keeps it locked: try again"),
+    sqlite3.SQLITE_IOERR: (StoreUnavailable, "reading or writing it failed: check the disk, then try again"),
+    sqlite3.SQLITE_CANTOPEN: (StoreUnavailable, "it can't be opened: check the path and the rights to it"),
+    sqlite3.SQLITE_PERM: (StoreUnavailable, "the rights to it are missing: check its owner and mode"),
+    sqlite3.SQLITE_READONLY: (
+        StoreReadOnly,
+        "it can't be written: check the rights to the file and its folder, or name another store",
+    ),
+    sqlite3.SQLITE_FULL: (StoreFull, "there is no room left: free disk space, or prune tasks, then try again"),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreCorrupt,
+        "the file is damaged: stop all processes that use it, then restore a backup or try SQLite's '.recover'",
+    ),
+    sqlite3.SQLITE_NOTADB: (NotAStore, "the file is not a SQLite database: name another store"),
+}
+
+
+class Damaged(sqlite3.DatabaseError):
+    """What SQLite read without a complaint can't have been written by us."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+def translate(error: sqlite3.Error, store: str) -> StoreError:
+    """The error to raise for the driver's, which becomes its cause."""
+    # The low byte is the kind; the rest tells variants apart that mean the same to a caller.
+    code = getattr(error, "sqlite_errorcode", -1) & 0xFF
+    kind, advice = _MEANINGS.get(code, (StoreError, "the database refused it; nothing was written"))
+    return kind(store, f"{advice} ({error})")
+
+
+def is_duplicate(error: sqlite3.IntegrityError) -> bool:
+    """Whether a key exists already (and not that some other guard of the schema refused)."""
+    return error.sqlite_errorcode in (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
+
+
+Connect: TypeAlias = Callable[[str, float], sqlite3.Connection]
+"""Opens a connection to a path, waiting so many seconds for locks."""
+
+Identity: TypeAlias = tuple[int, int]
+"""Tells a file from another that comes in its place."""
+
+OLDEST_SQLITE = (3, 37, 0)
+
+_making = threading.Lock()
+
+
+def connect(path: str, timeout: float) -> sqlite3.Connection:
+    """A connection in autocommit mode: transactions begin where the code says so.
+
+    The file must be there. SQLite would make an empty one in the place of a file that was removed just now.
+    """
+    uri = f"{Path(path).absolute().as_uri()}?mode=rw"
+    return sqlite3.connect(uri, timeout=timeout, isolation_level=None, check_same_thread=True, uri=True)
+
+
+def prepare_file(path: Path, open_connection: Connect, timeout: float, migrations: Sequence[Migration]) -> Path:
+    """Make sure that the file is there, is ours, can be written and has the newest schema. Returns its real path.
+
+    Raises:
+        ConfigurationError, StoreError: what is wrong with the path or the file. The file was left as it was.
+    """
+    check_sqlite()
+    path = _real_path(path)
+    _make_file(path)
+    try:
+        connection = open_connection(str(path), timeout)
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    try:
+        # In a transaction, so that what another process makes of a new file meanwhile is seen whole or not at all.
+        connection.execute("BEGIN")
+        schema_version(connection, str(path), migrations[-1].version)
+        connection.execute("COMMIT")
+        _use_wal(connection, path, timeout)
+        migrate(connection, str(path), migrations)
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    finally:
+        connection.close()
+    return path
+
+
+def find_file(
+    path: Path, identity: Identity | None, open_connection: Connect, timeout: float, migrations: Sequence[Migration]
+) -> Path:
+    """Make sure that the file is there and has the newest schema, and change nothing. Returns its real path.
+
+    With an identity, it must be that file and no other.
+
+    Raises:
+        StoreError: it is gone, or it is not what it was.
+    """
+    path = _real_path(path)
+    found = identity_of(path)
+    if found is None or identity not in (None, found):
+        raise file_is_gone(path)
+    known = migrations[-1].version
+    try:
+        with closing(open_connection(str(path), timeout)) as connection:
+            version = schema_version(connection, str(path), known)
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    if version < known:
+        what_to_do = "start a server or a worker on it, which brings it up to date"
+        raise StoreUnavailable(str(path), f"its schema is of an older version: {what_to_do}")
+    return path
+
+
+def identity_of(path: Path) -> Identity | None:
+    """None if there is no file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - half as long as a path's own, and asked for every commit
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def file_is_gone(path: Path) -> StoreUnavailable:
+    return StoreUnavailable(
+        str(path), "the file was removed or replaced while it was open: close the store and open it again"
+    )
+
+
+def open_writer(open_connection: Connect, path: Path, timeout: float, synchronous: Synchronous) -> sqlite3.Connection:
+    connection = open_connection(str(path), timeout)
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
+def open_reader(open_connection: Connect, path: Path, timeout: float) -> sqlite3.Connection:
+    connection = open_connection(str(path), timeout)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def check_sqlite() -> None:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise ConfigurationError(
+            f"raincheck needs SQLite {oldest} or newer, and this Python has {sqlite3.sqlite_version}: "
+            f"use a newer build of Python"
+        )
+
+
+def _real_path(path: Path) -> Path:
+    """Where the file really is: SQLite keeps its log there, and not beside a link."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store") from error
+
+
+def _make_file(path: Path) -> None:
+    """Make the file where there is none: by us and not by SQLite, so that nobody else can read it even for a moment.
+
+    A file that exists is never opened here. Closing it again would take away the locks that this process holds on it
+    through other connections (that is how POSIX locks are), and then another process could take the log from under
+    them, and what was committed with it. For the same reason no two threads may be in here at once.
+    """
+    with _making:
+        try:
+            if path.is_dir():
+                raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
+            if not path.parent.is_dir():
+                raise ConfigurationError(f"there is no folder {path.parent} for the store {path.name}: create it first")
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, stat.S_IRUSR | stat.S_IWUSR))
+        except FileExistsError:
+            _check_rights(path)
+        except (OSError, ValueError) as error:
+            raise _why_not(path, error) from error
+
+
+def _check_rights(path: Path) -> None:
+    """Refuse a file that can't be written before SQLite makes files beside it that can't be written either."""
+    beside = (path.with_name(path.name + ending) for ending in ("", "-wal", "-shm"))
+    locked = [str(file) for file in (path.parent, *beside) if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
+    if locked:
+        raise StoreReadOnly(
+            str(path), f"it can't be written: check the rights to {', '.join(locked)}, or name another store"
+        )
+
+
+def _why_not(path: Path, error: OSError | ValueError) -> Exception:
+    if not isinstance(error, OSError) or error.errno == errno.ENAMETOOLONG:
+        return ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        what = f"it can't be made ({error.strerror}): check the rights to {path.parent}, or name another store"
+        return StoreReadOnly(str(path), what)
+    return StoreUnavailable(str(path), f"it can't be made ({error.strerror}): check the path, then try again")
+
+
+def _use_wal(connection: sqlite3.Connection, path: Path, timeout: float) -> None:
+    # SQLite does not wait for locks when it changes the journal's mode, so several processes that make a new file at
+    # once get errors here that mean no more than "again".
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreUnavailable(
+                str(path), f"SQLite can't use a write-ahead log here (it offers {mode!r}): put the file on a local disk"
+            )
+        return

@@ -1,0 +1,262 @@
+"""A state machine that runs a store and the reference model side by side, and compares what they say and do.
+
+It is shaped, because a machine that does anything at any time mostly does nothing of interest. Few tasks are
+busy, so that what happens, happens to the same ones; a new one comes when one ends or waits, and is mostly begun at
+once. Half of the runs begin with a parent and its child. What a worker once had in hand is kept and used again on
+purpose, long after it went stale. Time jumps to the edges: the end of a lease, the moment a task is due, its expiry,
+and just before. What stops everything (cancel, pause) is rare.
+
+    class MyMachine(StoreMachine):
+        def make_store(self, folder: Path) -> Store:
+            return MyStore(folder / "tasks")
+
+    TestMyMachine = MyMachine.TestCase
+"""
+
+from datetime import timedelta
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from raincheck.core.commands import (
+    Cancel,
+    Command,
+    Complete,
+    Fail,
+    Interrupt,
+    Note,
+    Park,
+    Pause,
+    Release,
+    Resume,
+    Signal,
+    Yield,
+)
+from raincheck.core.histogram import Sketch
+from raincheck.core.lifecycle import Phase
+from raincheck.core.limits import Quota
+from raincheck.core.owner import Owner
+from raincheck.core.payload import encode
+from raincheck.core.policies import Retention, RetryPolicy
+from raincheck.core.records import Progress, Task, TaskId
+from raincheck.stores.base import Store
+from raincheck.stores.commit import answer, sweep
+from raincheck.stores.requests import ClaimRequest
+from raincheck.testing.harness import ALICE, BOB, EVERYTHING, LEASE, NAMESPACE, TOOL, Scene
+from raincheck.testing.model_comparison import SideBySide
+
+T = TypeVar("T")
+
+BUSY = (Phase.QUEUED, Phase.RUNNING)
+
+MOST_BUSY = 2
+MOST_LIVE = 4
+OWNERS = st.sampled_from([ALICE, BOB])
+OFFER = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", LEASE, 1)
+RARELY = st.integers(0, 7).map(lambda number: number == 0)
+
+
+class StoreMachine(SideBySide):
+    """Subclass it and say how to make a store."""
+
+    # Where tasks come from.
+
+    @initialize(family=st.booleans())
+    def begin_with_one_running(self, *, family: bool) -> None:
+        self.create(priority=0, bounded=False, waits=False, keyed=False, offered=False)
+        if family:
+            self.spawn(completes=False)
+
+    @precondition(lambda self: sum(task.phase in BUSY for task in self.live()) < MOST_BUSY)
+    @rule(
+        priority=st.integers(0, 1),
+        bounded=st.booleans(),
+        waits=RARELY,
+        keyed=RARELY,
+        offered=st.booleans(),
+        owner=OWNERS,
+    )
+    def create(
+        self, *, priority: int, bounded: bool, waits: bool, keyed: bool, offered: bool, owner: Owner = ALICE
+    ) -> None:
+        now = self.clock.now()
+        creation = self.scene.creation(
+            owner=owner,
+            priority=priority,
+            due_at=now + timedelta(seconds=10) if waits else None,
+            deadline_at=now + timedelta(seconds=300) if bounded else None,
+            idempotency_key="key" if keyed else None,
+            request_digest="digest" if keyed else None,
+            retry=RetryPolicy(attempts=3, jitter=0),
+            retention=Retention(keep=timedelta(seconds=60)),
+        )
+        claim = OFFER if offered and self.store.capabilities.takes_offers else None
+        outcome = self.both(lambda store: store.create(creation, quota=Quota(live=MOST_LIVE), now=now, claim=claim))
+        if isinstance(outcome, Task) and outcome.id not in self.ids:
+            self.ids.append(outcome.id)
+            self.keep(outcome)
+        self.claim(limit=MOST_BUSY)
+
+    @precondition(lambda self: bool(self.hands) and len(self.live()) < MOST_LIVE)
+    @rule(completes=RARELY)
+    def spawn(self, *, completes: bool) -> None:
+        hand = self.hands[-1]
+        creation = self.scene.creation(
+            owner=hand.owner,
+            parent_id=None if completes else hand.id,
+            retry=RetryPolicy(attempts=3, jitter=0),
+            retention=Retention(keep=timedelta(seconds=60)),
+        )
+        spawned, quota = (creation,), Quota(live=MOST_LIVE)
+        complete = Complete(hand.fence, encode("done"), spawned=spawned, quota=quota)
+        if self.commit_from(hand, complete if completes else Note(hand.fence, spawned=spawned, quota=quota)):
+            self.ids.append(creation.task.id)
+        self.claim(limit=MOST_BUSY)
+
+    @rule(limit=st.integers(1, 2))
+    def claim(self, limit: int) -> None:
+        async def take(store: Store) -> tuple[Task, ...]:
+            return await Scene(store, self.clock).claim(limit=limit)
+
+        outcome = self.both(take)
+        if isinstance(outcome, tuple):
+            self.keep(*outcome)
+
+    # What workers do with what they have in hand.
+
+    @precondition(lambda self: bool(self.hands))
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        hand = data.draw(st.sampled_from(self.hands))
+        self.commit_from(hand, Complete(hand.fence, encode(hand.fence)))
+        news = {hand.tool.name: Sketch().with_one(hand.fence)}
+        self.both(lambda store: store.learn(NAMESPACE, news))
+
+    @precondition(lambda self: bool(self.hands))
+    @rule(data=st.data(), seen=st.booleans(), sleeps=st.booleans(), retryable=st.booleans())
+    def let_go(self, data: st.DataObject, *, seen: bool, sleeps: bool, retryable: bool) -> None:
+        hand = data.draw(st.sampled_from(self.hands))
+        until = self.clock.now() + timedelta(seconds=20) if sleeps else None
+        commands = [
+            Release(hand.fence),
+            Park(hand.fence, hand.signals if seen else hand.signals + 1, until),
+            Fail(hand.fence, encode({"message": "broke"}), "broke", retryable=retryable),
+            Yield(hand.fence),
+        ]
+        self.commit_from(hand, data.draw(st.sampled_from(commands)))
+
+    @precondition(lambda self: bool(self.hands))
+    @rule(data=st.data(), done=st.integers(0, 3), extends=st.booleans())
+    def note(self, data: st.DataObject, done: int, *, extends: bool) -> None:
+        hand = data.draw(st.sampled_from(self.hands))
+        self.keys += 1
+        notes = [
+            Note(hand.fence, Progress(done, 3)),
+            Note(hand.fence, status_message=f"part {done}", variables=encode(done)),
+            Note(hand.fence, steps=(self.scene.step("step", done),)),
+            Note(hand.fence, asked=(self.scene.question(f"question {self.keys}"),)),
+        ]
+        self.commit_from(hand, data.draw(st.sampled_from(notes)), extends=extends)
+
+    @precondition(lambda self: bool(self.hands))
+    @rule(seconds=st.integers(1, 60))
+    def extend(self, seconds: int) -> None:
+        """A heartbeat of everybody who believes to hold something."""
+        for hand in self.hands:
+            self.extend_lease(hand, seconds)
+
+    # What everybody else does.
+
+    @precondition(lambda self: bool(self.ids))
+    @rule(data=st.data(), stops=RARELY)
+    def ask_of_a_task(self, data: st.DataObject, *, stops: bool) -> None:
+        task_id = data.draw(st.sampled_from(self.ids[-3:]))
+        stopping: list[Command] = [Pause("operator"), Cancel("alice")]
+        mild: list[Command] = [Resume("operator"), Signal("child", "child ended")]
+        self.apply_to(task_id, data.draw(st.sampled_from(stopping if stops else mild)))
+
+    @precondition(lambda self: any(task.parent_id is not None for task in self.live()))
+    @rule(data=st.data(), above=st.booleans())
+    def cancel_in_a_family(self, data: st.DataObject, *, above: bool) -> None:
+        children = {task.id: task.parent_id for task in self.live() if task.parent_id is not None}
+        child_id = data.draw(st.sampled_from(sorted(children)))
+        self.apply_to(children[child_id] if above else child_id, Cancel("alice"))
+
+    @precondition(lambda self: bool(self.ids) and self.keys > 0)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        task_id = data.draw(st.sampled_from(self.ids[-3:]))
+        answers = {f"question {data.draw(st.integers(1, self.keys))}": encode("yes")}
+        now = self.clock.now()
+        self.both(lambda store: answer(store, task_id, EVERYTHING, answers, actor="alice", now=now))
+
+    @precondition(lambda self: bool(self.keyed()))
+    @rule(data=st.data(), right=st.booleans())
+    def release_key(self, data: st.DataObject, *, right: bool) -> None:
+        task_id = data.draw(st.sampled_from(self.keyed()))
+        self.both(lambda store: store.release_key(task_id, "key" if right else "another key"))
+
+    @rule()
+    def sweep(self) -> None:
+        now = self.clock.now()
+
+        async def swept(store: Store) -> list[Task]:
+            return sorted(await sweep(store, now=now), key=lambda task: task.id)
+
+        self.both(swept)
+
+    @precondition(lambda self: any(task.attempt is not None for task in self.live()))
+    @rule(data=st.data(), gap=st.sampled_from(["extend", "finish", "nothing"]))
+    def sweep_with_a_gap(self, data: st.DataObject, gap: str) -> None:
+        """A sweeper sees that a lease ran out; before it acts on that, the holder may do something after all."""
+        now = self.jump_past_all_leases()
+
+        async def look(store: Store) -> list[Task]:
+            return sorted(await store.overdue(now=now, limit=10), key=lambda task: task.id)
+
+        seen = self.both(look)
+        assert isinstance(seen, list)
+        running = [task for task in seen if task.attempt is not None]
+        overdue = data.draw(st.sampled_from(running))
+        if gap == "extend":
+            self.extend_lease(overdue, seconds=30)
+        elif gap == "finish":
+            self.commit_from(overdue, Complete(overdue.fence, encode("after all")))
+        self.commit_from(overdue, Interrupt())
+
+    @precondition(lambda self: any(task.attempt is not None for task in self.live()))
+    @rule()
+    def take_over(self) -> None:
+        """A worker dies without a word, and another goes on: the quickest way to a holder that is stale."""
+        self.jump_past_all_leases()
+        self.sweep()
+        self.claim(limit=2)
+
+    @rule(named=st.booleans())
+    def prune(self, *, named: bool) -> None:
+        now, only = self.clock.now(), self.ids[-3:] if named else None
+
+        async def pruned(store: Store) -> list[TaskId]:
+            return sorted(await store.prune(now=now, limit=10, only=only))
+
+        self.both(pruned)
+
+    @rule(data=st.data(), early=st.booleans())
+    def jump_to_an_edge(self, data: st.DataObject, *, early: bool) -> None:
+        tasks = [task for task_id in self.ids[-3:] if (task := self.current(task_id)) is not None]
+        leases = [task.attempt.lease.expires_at for task in tasks if task.attempt is not None]
+        others = [at for task in tasks for at in (task.due_at, task.deadline_at, task.expires_at) if at is not None]
+        ahead = [at for at in (*leases, *others) if at >= self.clock.now()]
+        if ahead:
+            edge = data.draw(st.sampled_from(ahead))
+            self.clock.jump_to(edge - timedelta(microseconds=1) if early else edge)
+
+    # What must be so after each.
+
+    @invariant()
+    def the_tasks_in_play_are_the_same(self) -> None:
+        now = self.clock.now()
+        for task_id in self.ids[-2:]:
+            self.both(lambda store, task_id=task_id: store.view(task_id, EVERYTHING, now=now))
+        self.both(lambda store: store.next_due(NAMESPACE, frozenset({TOOL})))

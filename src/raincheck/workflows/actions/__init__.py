@@ -1,0 +1,1 @@
+"""The actions that a step of a workflow can take."""

@@ -1,0 +1,164 @@
+"""Steps that run a command."""
+
+import asyncio
+import base64
+import errno
+import json
+import os
+import shlex
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+from raincheck.core.payload import Json, encode
+from raincheck.workflows.actions.base import ActionFailed, Occasion
+from raincheck.workflows.actions.command import Ended, run_command
+from raincheck.workflows.expressions.sandbox import text_of
+from raincheck.workflows.expressions.template import ExpressionFailed, Scope, Template, Text
+from raincheck.workflows.parsing.models import RunModel, Scalar
+from raincheck.workflows.permissions import Surroundings
+from raincheck.workflows.validation.steps import path_of
+
+INHERITED = ("PATH", "HOME", "LANG")
+"""What commands always have of the environment."""
+
+TOLD = 500
+"""Characters of what a command has complained of, in the error."""
+
+
+class Run:
+    """A command. Its result is `{exit_code, stdout, stderr}`."""
+
+    waits = False
+
+    def __init__(self, model: RunModel, surroundings: Surroundings) -> None:
+        self._model = model
+        self._surroundings = surroundings
+        argv: list[Scalar] = ["/bin/sh", "-c"] if model.argv is None else model.argv
+        self._argv = [Text.parse(item) if isinstance(item, str) else Text((text_of(item),)) for item in argv]
+        self._rest = Template.parse({"env": model.env, "cwd": model.cwd, "stdin": model.stdin})
+        self.words = f"run {shlex.quote(str(argv[0]))}" if model.shell is None else "run a script of sh"
+
+    async def perform(self, occasion: Occasion) -> Json:
+        env = self._surroundings.variables()
+        scope = occasion.within(env)
+        rest = cast("Mapping[str, Json]", self._rest.render(scope))
+        argv = [*self._arguments(scope)]
+        if self._model.shell is not None:
+            # As it stands: values reach it as variables, and can't become part of the script.
+            argv.append(self._model.shell)
+        cwd = await asyncio.to_thread(self._folder, rest["cwd"])
+        ended = await self._run(argv, cwd, {**inherited(), **env, **_variables(rest["env"])}, rest["stdin"])
+        return self._result(ended)
+
+    def _arguments(self, scope: Scope) -> Iterator[str]:
+        is_after_dashes = False
+        for place, text in enumerate(self._argv):
+            begins_with_value = not isinstance(text.parts[0], str)
+            value = text.render(scope)
+            for one in value if isinstance(value, list) else [value]:
+                item = _item(one, place)
+                if begins_with_value and item.startswith("-") and not is_after_dashes:
+                    raise ActionFailed(
+                        "refused",
+                        f"argument {place} would be {item[:60]!r}, which the command takes for an option: put a "
+                        f"constant `--` before it, or begin it with constant text",
+                    )
+                yield item
+            is_after_dashes |= text.parts == ("--",)
+
+    def _folder(self, cwd: Json) -> Path:
+        folder = (self._surroundings.folder / ("." if cwd is None else str(cwd))).resolve()
+        if not self._surroundings.allows_folder(folder):
+            raise ActionFailed("refused", f"{cwd!r} is not in the file's folder: add it to `allow.folders`")
+        if not folder.is_dir():
+            raise ActionFailed("not-found", f"there is no folder {cwd!r}")
+        return folder
+
+    async def _run(self, argv: list[str], cwd: Path, env: Mapping[str, str], stdin: Json) -> Ended:
+        text = stdin if isinstance(stdin, str) else encode(stdin).decode()
+        # Not from `cwd`, which callers may choose.
+        program = path_of(argv[0], self._surroundings.folder)
+        try:
+            return await run_command(
+                [program, *argv[1:]],
+                cwd=cwd,
+                env=env,
+                stdin=None if stdin is None else text.encode(),
+                max_output=self._model.max_output,
+            )
+        except FileNotFoundError as error:
+            raise ActionFailed("not-found", f"there is no command {argv[0]!r}: install it, or see PATH") from error
+        except OSError as error:
+            kind = "too-large" if error.errno == errno.E2BIG else "refused"
+            raise ActionFailed(kind, f"{argv[0]!r} can't be run: {error.strerror}") from error
+        except ValueError as error:
+            raise ActionFailed("refused", f"an argument or a variable can't be passed on: {error}") from error
+
+    def _result(self, ended: Ended) -> Json:
+        stderr = ended.stderr.decode(errors="replace").rstrip("\n")
+        if ended.exit_code not in self._model.ok:
+            raise ActionFailed("exit", f"{_how(ended.exit_code)}{_why(stderr)}")
+        if ended.is_cut:
+            most = self._model.max_output
+            raise ActionFailed("too-large", f"it wrote more than {most:,} bytes: raise `max_output`, or use a file")
+        return {"exit_code": ended.exit_code, "stdout": self._read(ended.stdout), "stderr": stderr}
+
+    def _read(self, stdout: bytes) -> Json:
+        if self._model.output == "bytes":
+            return base64.b64encode(stdout).decode()
+        try:
+            text = stdout.decode()
+        except UnicodeDecodeError as error:
+            raise ActionFailed("failed", "what it wrote is not UTF-8 text: say `output: bytes`") from error
+        match self._model.output:
+            case "lines":
+                return cast("list[Json]", text.splitlines())
+            case "json":
+                return _parsed(text)
+            case _:
+                return text.rstrip("\n")
+
+
+def inherited() -> dict[str, str]:
+    """What every command has of the environment."""
+    return {name: os.environ[name] for name in INHERITED if name in os.environ}
+
+
+def _variables(rendered: Json) -> dict[str, str]:
+    try:
+        return {name: text_of(value) for name, value in cast("Mapping[str, Json]", rendered).items()}
+    except TypeError as error:
+        raise ExpressionFailed(f"a variable of the command: {error}") from error
+
+
+def _item(value: Json, place: int) -> str:
+    try:
+        return text_of(value)
+    except TypeError as error:
+        raise ExpressionFailed(f"argument {place} of the command: {error}") from error
+
+
+def _parsed(text: str) -> Json:
+    try:
+        value: Json = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ActionFailed("failed", f"what it wrote is not JSON: {error}: it begins with {text[:60]!r}") from error
+    return value
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
+
+
+def _why(stderr: str) -> str:
+    text = stderr.strip()
+    if not text:
+        return ""
+    return f": {text}" if len(text) <= TOLD else f": …{text[-TOLD:]}"

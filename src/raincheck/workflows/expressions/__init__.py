@@ -1,0 +1,1 @@
+"""Expressions in workflow files, compiled in a sandbox."""

@@ -1,0 +1,62 @@
+"""A workflow as Mermaid text, which GitHub, GitLab and many editors draw."""
+
+from collections.abc import Iterator
+
+from raincheck.workflows.graph.model import Edge, Graph, Look, Node
+
+SHAPES = {
+    Look.WORK: ("[", "]"),
+    Look.REACH: ("[[", "]]"),
+    Look.ASK: ("[/", "/]"),
+    Look.WAIT: ("([", "])"),
+    Look.STATE: ("(", ")"),
+    Look.SUCCESS: ("(((", ")))"),
+    Look.FAILURE: ("(((", ")))"),
+    Look.CANCEL: ("(((", ")))"),
+}
+
+COLOURS = {
+    Look.ASK: "fill:#fff3cd,stroke:#b8860b,color:#222",
+    Look.SUCCESS: "fill:#d4edda,stroke:#2e7d32,color:#222",
+    Look.FAILURE: "fill:#f8d7da,stroke:#c62828,color:#222",
+    Look.CANCEL: "fill:#e2e3e5,stroke:#616161,color:#222",
+}
+
+ESCAPED = {'"': "#quot;", "#": "#35;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;", "\\": "#92;"}
+"""What would end a text in quotes, or mean something in it."""
+
+
+def as_mermaid(graph: Graph) -> str:
+    """The text of a flow chart."""
+    return "\n".join([*_lines(graph), ""])
+
+
+def _lines(graph: Graph) -> Iterator[str]:
+    # Names may be words of Mermaid, such as `end`, so boxes are numbered.
+    ids = {node.name: f"n{number}" for number, node in enumerate(graph.nodes, 1)}
+    yield "flowchart TD"
+    for node in graph.nodes:
+        yield f"    {ids[node.name]}{_box(node)}"
+    for number, node in enumerate((node for node in graph.nodes if node.is_start), 1):
+        yield f"    start{number}(( )) --> {ids[node.name]}"
+    for edge in graph.edges:
+        yield f"    {ids[edge.source]} {_arrow(edge)} {ids[edge.target]}"
+    for look, colours in COLOURS.items():
+        named = [ids[node.name] for node in graph.nodes if node.look is look]
+        if named:
+            yield f"    classDef {look} {colours}"
+            yield f"    class {','.join(named)} {look}"
+
+
+def _box(node: Node) -> str:
+    begin, end = SHAPES[node.look]
+    return f'{begin}"{"<br/>".join(map(_escaped, (node.name, *node.lines)))}"{end}'
+
+
+def _arrow(edge: Edge) -> str:
+    line = "-.->" if edge.is_exception else "-->"
+    return f'{line}|"{_escaped(edge.label)}"|' if edge.label else line
+
+
+def _escaped(text: str) -> str:
+    return "".join(ESCAPED.get(one, one) if one.isprintable() else " " for one in text)

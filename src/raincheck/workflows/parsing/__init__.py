@@ -1,0 +1,1 @@
+"""From YAML to checked models, with the line of every error."""

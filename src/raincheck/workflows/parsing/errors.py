@@ -1,0 +1,213 @@
+"""What pydantic finds wrong with a file, in words for whoever wrote it.
+
+A file without what is wrong with its form, so that the rest of it can be checked all the same.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from raincheck.workflows.definition import Fault
+from raincheck.workflows.parsing.models import ENV_NAME, FUNCTION, HOST, NAME, FileModel
+from raincheck.workflows.parsing.source import Route, Source
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
+
+_MISSING = {
+    "raincheck": "it is missing: begin the file with `raincheck: 1`",
+    "steps": "it is missing: a workflow has steps, as a pipeline, or states, as a state machine",
+}
+
+_PATTERNS = {
+    NAME: "use up to 64 letters, digits, _ and -, a letter first",
+    ENV_NAME: "use letters, digits and _",
+    FUNCTION: "write module:function, such as os:getcwd",
+    HOST: "write the host alone, as in example.org or example.org:8080",
+}
+
+_FORMS = {
+    "retry": "{attempts: 3}",
+    "ask": "{message: …}",
+    "http": "{url: …}",
+    "sample": "{prompt: …}",
+    "call": "{server: …, tool: …}",
+    "timeout": "{after: 5m, take: TRANSITION}",
+    "action": "{run: [git, status]}",
+}
+
+_BOUNDS = {"less_than_equal": ("at most", "le"), "greater_than_equal": ("at least", "ge")}
+
+
+def faults_of(
+    error: ValidationError, source: Source, prefix: Route, model: type[BaseModel]
+) -> Iterator[tuple[Route, Fault]]:
+    """The faults, each with the way to what it is about. What is tried in several ways is one fault."""
+    details = [(_route(source, prefix, one), one) for one in error.errors(include_url=False)]
+    details.sort(key=lambda pair: list(map(str, pair[0])))
+    for route, pairs in groupby(details, key=lambda pair: pair[0]):
+        yield route[len(prefix) :], source.fault(route, _message([one for _, one in pairs], model))
+
+
+def _route(source: Source, prefix: Route, detail: ErrorDetails) -> Route:
+    """Where it is in the file: pydantic also names the ways in which it has tried to read a value."""
+    route, value = prefix, _at(source.data, prefix)
+    for part in detail["loc"]:
+        inner = _at(value, (part,))
+        is_there = isinstance(value, Mapping) and part in value
+        if is_there or (isinstance(value, list) and isinstance(part, int)):
+            route, value = (*route, part), inner
+    return (*route, str(detail["loc"][-1])) if detail["type"] == "missing" else route
+
+
+def _at(value: Any, route: Sequence[str | int]) -> Any:  # noqa: ANN401 - whatever the file says
+    for part in route:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _message(details: list[ErrorDetails], model: type[BaseModel]) -> str:
+    wanted = list(dict.fromkeys(_WANTED[one["type"]] for one in details if one["type"] in _WANTED))
+    if wanted and len(details) == sum(one["type"] in _WANTED for one in details):
+        return f"it must be {' or '.join(wanted)}, not {_shown(details[0]['input'])}{_form(details[0])}"
+    return _single(next(one for one in details if one["type"] not in _WANTED), model)
+
+
+def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    context: dict[str, Any] = detail.get("ctx", {})
+    match detail["type"]:
+        case "missing":
+            return _MISSING.get(str(detail["loc"][-1]), "it is missing: add it")
+        case "extra_forbidden":
+            return "it is not known here" + _suggestion(str(detail["loc"][-1]), model)
+        case "literal_error":
+            return f"it must be {context['expected']}, not {_shown(detail['input'])}"
+        case "less_than_equal" | "greater_than_equal" as bound:
+            words, key = _BOUNDS[bound]
+            return f"it must be {words} {context[key]:,.10g}, not {_shown(detail['input'])}"
+        case "string_pattern_mismatch":
+            how = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
+            return f"{_shown(detail['input'])} is not written right: {how}"
+        case "too_short":
+            return "it is empty: say at least one"
+        case "too_long":
+            return f"it has {context['actual_length']}: at most {context['max_length']} are allowed"
+        case _:
+            return _lowered(detail["msg"])
+
+
+def _form(detail: ErrorDetails) -> str:
+    """How to write what is to be a mapping."""
+    if detail["type"] not in ("model_type", "dict_type"):
+        return ""
+    place = [str(part) for part in detail["loc"]]
+    form = "{to: STATE}" if place[-2:-1] == ["transitions"] else _FORMS.get(place[-1])
+    return "" if form is None else f": write {form}"
+
+
+def _suggestion(name: str, model: type[BaseModel]) -> str:
+    if model is FileModel and name in ("steps", "states"):
+        return f": it belongs to a workflow, as in `workflows: {{NAME: {{{name}: …}}}}`"
+    near = difflib.get_close_matches(name, sorted(set(_names(model, set()))), n=1, cutoff=0.65)
+    return f": did you mean {near[0]}?" if near and near[0] != name else ": remove it, or see where it belongs"
+
+
+def _names(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[str]:
+    """All keys that a model and those in it know."""
+    if model in seen:
+        return
+    seen.add(model)
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+        for inner in _models(field.annotation):
+            yield from _names(inner, seen)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any type
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(cast("object", annotation), "__args__", ()):
+        yield from _models(inner)
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case Mapping():
+            return "a mapping"
+        case list():
+            return "a list"
+        case str():
+            return repr(value if len(value) <= 60 else f"{value[:60]}…")
+        case bool():
+            return str(value).lower()
+        case _:
+            return repr(value)
+
+
+def _lowered(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    return message[:1].lower() + message[1:]
+
+
+def without(data: Mapping[str, Any], wrong: Iterable[Route]) -> dict[str, Any]:
+    """A mapping without these of its values. The others stay in their order."""
+    rest: dict[str, list[Route]] = {}
+    for key, *inner in (route for route in wrong if route):
+        rest.setdefault(str(key), []).append(tuple(inner))
+    kept: dict[str, Any] = {}
+    for key, value in data.items():
+        routes = rest.get(key)
+        if routes is None:
+            kept[key] = value
+        elif all(routes) and isinstance(value, Mapping):
+            kept[key] = without(cast("Mapping[str, Any]", value), routes)
+    return kept
+
+
+def with_header(data: Mapping[str, Any], wrong: Iterable[Route]) -> dict[str, Any]:
+    """A file without these of its values, but with what it begins with."""
+    return {**without(data, wrong), "raincheck": 1}
+
+
+def repaired(data: Mapping[str, Any], wrong: Iterable[Route]) -> dict[str, Any]:
+    """A workflow with something harmless in the place of steps that are wrong, and without other values that are."""
+    wrong = list(wrong)
+    bad = {route[1] for route in wrong if len(route) > 1 and route[0] == "steps"}
+    steps = data.get("steps")
+    kept = without(data, [route for route in wrong if route[:1] != ("steps",)])
+    if isinstance(steps, list):
+        said = enumerate(cast("list[Any]", steps))
+        kept["steps"] = [_stub(step, place) if place in bad else step for place, step in said]
+    return kept
+
+
+def _stub(step: Any, place: int) -> dict[str, Any]:  # noqa: ANN401 - whatever the file says
+    """A step that others can need and name."""
+    said = cast("dict[str, Any]", step if isinstance(step, dict) else {})
+    stub: dict[str, Any] = {"id": said["id"] if _is_name(said.get("id")) else f"unnamed-{place}", "set": None}
+    if isinstance(said.get("needs"), list):
+        stub["needs"] = [one for one in said["needs"] if _is_name(one)]
+    return stub
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and re.match(NAME, value) is not None

@@ -1,0 +1,305 @@
+"""A file of workflows as data, with the line of everything in it.
+
+What the parts of a YAML file mean as JSON, with their lines.
+
+What a YAML file can do besides saying data is refused: keys that are not text, aliases without end. Words are
+what they look like: only `true` and `false` are truth values, so that `on` can be a key.
+
+Durations and sizes as people write them.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias, cast
+
+import yaml
+
+from raincheck.core.payload import Json
+from raincheck.errors import InvalidValue
+from raincheck.workflows.definition import Fault, WorkflowFaults
+
+LONGEST = 366 * 24 * 3600.0
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_SIZES = {"": 1, "b": 1, "kb": 1_024, "mb": 1_024**2, "gb": 1_024**3}
+
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([smhd]?)")
+_SIZE = re.compile(r"([0-9]{1,12})\s*([kmg]?b|)", re.IGNORECASE)
+
+
+def seconds(value: str | float) -> float:
+    """The seconds of a duration: `30s`, `5m`, `2h`, `1d`, or a number of seconds.
+
+    Raises:
+        InvalidValue: it is none, or longer than a year.
+    """
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is not None:
+        amount = float(found[1]) * _UNITS[found[2] or "s"]
+    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        amount = float(value)
+    else:
+        raise InvalidValue(f"a duration is written like 30s, 5m, 2h or 1d, or as a number of seconds, not {value!r}")
+    if not 0 <= amount <= LONGEST:
+        raise InvalidValue(f"a duration is from 0 to 366 days, not {value!r}")
+    return amount
+
+
+def size(value: str | int) -> int:
+    """The bytes of a size: `500KB`, `1MB`, `2GB`, or a number of bytes. A KB is 1,024 bytes.
+
+    Raises:
+        InvalidValue: it is none.
+    """
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is not None:
+        return int(found[1]) * _SIZES[found[2].lower()]
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise InvalidValue(f"a size is written like 500KB or 1MB, or as a number of bytes, not {value!r}")
+
+
+Route: TypeAlias = tuple[str | int, ...]
+"""The keys and places that lead to a value."""
+
+DEPTH_LIMIT = 60
+VALUES_LIMIT = 50_000
+"""Values in a file, with every alias written out."""
+TEXT_LIMIT = 4_000_000
+"""Characters of all keys and values, likewise."""
+
+_CONSTANTS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_NUMBER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_DIGITS = 300
+
+
+class Reading:
+    """Makes data of what YAML has parsed."""
+
+    def __init__(self, file: Path) -> None:
+        self.lines: dict[Route, int] = {}
+        self.faults: list[Fault] = []
+        self._file = str(file)
+        self._count = 0
+        self._length = 0
+
+    def value(self, node: yaml.Node, route: Route) -> Json:
+        """The value of a node. What can't be taken is among the faults then, and None here."""
+        line = node.start_mark.line + 1
+        self.lines.setdefault(route, line)
+        self._count += 1
+        if self._count > VALUES_LIMIT:
+            if self._count == VALUES_LIMIT + 1:
+                self._refuse(line, route, f"there are more than {VALUES_LIMIT:,} values: use fewer aliases")
+            return None
+        if len(route) > DEPTH_LIMIT:
+            # An alias that is part of itself ends here, too.
+            self._refuse(line, route[:3], f"it is nested deeper than {DEPTH_LIMIT} levels: make it flatter")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, route)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*route, place)) for place, item in enumerate(node.value)]
+        if not self._has_room(node, route):
+            return None
+        try:
+            return _meaning(node)
+        except ValueError as error:
+            self._refuse(line, route, str(error))
+            return None
+
+    def _has_room(self, node: yaml.Node, route: Route) -> bool:
+        """Whether a text is within what all texts may have together. An alias brings its text anew each time."""
+        had, length = self._length, len(node.value)
+        self._length += length
+        if had <= TEXT_LIMIT < self._length:
+            message = f"all texts have more than {TEXT_LIMIT:,} characters together: use fewer aliases"
+            self._refuse(node.start_mark.line + 1, route, message)
+        return self._length <= TEXT_LIMIT
+
+    def _mapping(self, node: yaml.MappingNode, route: Route) -> Json:
+        found: dict[str, Json] = {}
+        for key_node, value_node in node.value:
+            line, key = key_node.start_mark.line + 1, key_node.value
+            if not _is_text(key_node):
+                shown = key if isinstance(key, str) else "here"
+                message = f"the key {shown} is not text: put it in quotes"
+                if isinstance(key_node, yaml.MappingNode):
+                    message = "YAML takes {{ for a mapping here: put the whole text in quotes"
+                self._refuse(line, route, message)
+            elif key in found:
+                first = self.lines[*route, key]
+                self._refuse(line, (*route, key), f"it is there already, in line {first}: remove one of the two")
+            elif self._has_room(key_node, route):
+                self.lines[*route, key] = line
+                found[key] = self.value(value_node, (*route, key))
+        return found
+
+    def _refuse(self, line: int, route: Route, message: str) -> None:
+        self.faults.append(Fault(self._file, line, ".".join(map(str, route)), message))
+
+
+def _is_text(node: yaml.Node) -> bool:
+    try:
+        return isinstance(node, yaml.ScalarNode) and isinstance(_meaning(node), str)
+    except ValueError:
+        return False
+
+
+def _meaning(node: yaml.Node) -> Json:
+    """What a word is: text, unless it is written plainly and looks like something else."""
+    text: str = node.value
+    if not isinstance(node, yaml.ScalarNode) or node.style:
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _NO_NUMBER.fullmatch(text):
+        raise ValueError(f"{text} is no number that JSON has: put it in quotes, or use another")
+    if _INTEGER.fullmatch(text) or _BASED.fullmatch(text):
+        if len(text) > _DIGITS:
+            raise ValueError(f"this number has more than {_DIGITS} digits: put it in quotes")
+        return int(text, 10 if _INTEGER.fullmatch(text) else 0)
+    if _NUMBER.fullmatch(text):
+        return _number(text)
+    return text
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is too large for a number: put it in quotes, or use another")
+    return number
+
+
+FILE_LIMIT = 1_000_000
+
+# What its stubs leave open.
+_yaml: Any = yaml
+
+_SafeLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):
+    """Tells what is written there, and leaves to us what it means."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleVariableOverride] - the stubs have it as an attribute
+
+
+class Source:
+    """What a file says, and where."""
+
+    def __init__(self, file: Path, data: Json, lines: dict[Route, int]) -> None:
+        self.file = file
+        self.data = data
+        self._lines = lines
+
+    def line_of(self, path: Sequence[str | int]) -> int:
+        """The line of a value, or of what is nearest to it."""
+        return self._lines.get(self._known(path), 1)
+
+    def fault(self, path: Sequence[str | int], message: str) -> Fault:
+        """Something that is wrong there. Steps are named by their ids."""
+        return Fault(str(self.file), self.line_of(path), ".".join(self._names(path)), message)
+
+    def _known(self, path: Sequence[str | int]) -> Route:
+        known: Route = ()
+        for part in path:
+            # What is not in the file is passed over: models know names that a short form leaves out.
+            if (*known, part) in self._lines:
+                known = (*known, part)
+        return known
+
+    def _names(self, path: Sequence[str | int]) -> list[str]:
+        names: list[str] = []
+        value: Any = self.data
+        for part in path:
+            try:
+                value = value[part]
+            except (KeyError, IndexError):
+                value = None
+            except TypeError:
+                # A name that a short form leaves out.
+                continue
+            names.append(_id_of(value) or str(part) if isinstance(part, int) else part)
+        return names
+
+
+def _id_of(value: Any) -> str | None:  # noqa: ANN401 - whatever the file says
+    own: Any = value.get("id") if hasattr(value, "get") else None
+    return own if isinstance(own, str) else None
+
+
+def read_source(file: Path) -> Source:
+    """Read a file.
+
+    Raises:
+        WorkflowFaults: it can't be read, is too large, or is not the YAML that is taken here.
+    """
+    text = _read(file)
+    try:
+        _check_events(file, text)
+        node = cast("yaml.Node | None", _yaml.compose(text, Loader=_Loader))
+    except yaml.YAMLError as error:
+        raise WorkflowFaults([_told(file, text, error)]) from error
+    if node is None:
+        raise _refused(file, "it is empty: begin with `raincheck: 1` and `workflows:`")
+    reading = Reading(file)
+    data = reading.value(node, ())
+    if reading.faults:
+        raise WorkflowFaults(reading.faults)
+    return Source(file, data, reading.lines)
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(FILE_LIMIT + 1)
+    except OSError as error:
+        raise _refused(file, f"it can't be read: {error.strerror or error}") from error
+    if len(content) > FILE_LIMIT:
+        raise _refused(file, f"it has more than {FILE_LIMIT:,} bytes: split it into several files in one folder")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise WorkflowFaults([Fault(str(file), line, "", "it is not UTF-8 text: save it as UTF-8")]) from error
+
+
+def _refused(file: Path, message: str) -> WorkflowFaults:
+    return WorkflowFaults([Fault(str(file), 1, "", message)])
+
+
+def _check_events(file: Path, text: str) -> None:
+    """Refuse what must not be made into nodes, since that takes a stack as deep as the file is nested."""
+    depth = 0
+    for event in cast("Iterable[Any]", _yaml.parse(text, Loader=_Loader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        line = event.start_mark.line + 1
+        if depth > DEPTH_LIMIT:
+            message = f"it is nested deeper than {DEPTH_LIMIT} levels: make it flatter"
+            raise WorkflowFaults([Fault(str(file), line, "", message)])
+        if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag is not None:
+            message = f"the tag {event.tag} is not taken: write the value without it"
+            raise WorkflowFaults([Fault(str(file), line, "", message)])
+
+
+def _told(file: Path, text: str, error: yaml.YAMLError) -> Fault:
+    if not isinstance(error, yaml.MarkedYAMLError):
+        line = text[: getattr(error, "position", 0)].count("\n") + 1
+        return Fault(str(file), line, "", "it has a character that YAML does not allow: remove it")
+    mark = error.problem_mark or error.context_mark
+    words = "this is not YAML: " + ", ".join(word for word in (error.context, error.problem) if word)
+    if "mapping values are not allowed" in words:
+        words += ": a text with a colon and a space in it goes in quotes"
+    if "single document" in words:
+        words = "there is a second document (`---`): one file has one"
+    return Fault(str(file), 1 if mark is None else mark.line + 1, "", words)

@@ -1,0 +1,1 @@
+"""Pipelines: steps with dependencies, retries and compensation."""

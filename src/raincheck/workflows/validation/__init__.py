@@ -1,0 +1,1 @@
+"""Checks of a workflow beyond its schema."""
