@@ -277,6 +277,19 @@ def test_a_port_that_is_taken_is_said_to_be() -> None:
     assert f"it can't listen at 127.0.0.1:{port} (Address already in use): choose another port" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "why"),
+    [
+        ("nosuch.invalid:8000", "(there is no host 'nosuch.invalid'): use an address of this machine"),
+        ("192.0.2.77:8000", "(Cannot assign requested address): use an address of this machine"),
+    ],
+)
+def test_an_address_of_no_machine_or_of_another_is_said_to_be(endpoint: str, why: str) -> None:
+    done = run("serve", "server.py", "--http", endpoint)
+    assert done.returncode == 2
+    assert f"it can't listen at {endpoint} {why}" in done.stderr
+
+
 @pytest.mark.parametrize("transport", [[], ["--http", "0"], ["--unix", "it.sock"]])
 def test_a_store_that_can_not_be_opened_is_told_and_nothing_hangs(transport: list[str]) -> None:
     Path("folder.db").mkdir(exist_ok=True)

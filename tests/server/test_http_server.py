@@ -163,3 +163,15 @@ async def test_the_limit_of_connections_leaves_file_descriptors_in_reserve(limit
         assert max_connections() == connections
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_requests_that_the_stop_cancels_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running() as site:
+        site.server.config.timeout_graceful_shutdown = 0
+        stream = await site.connected(STREAM)
+        await stream.read_until(b"so")
+        site.server.should_exit = True
+        await stream.wait_closed()
+        await until_logged(caplog, "requests cancelled because the server stops: 1")
+    assert [record for record in caplog.records if record.exc_info or record.levelno > logging.INFO] == []

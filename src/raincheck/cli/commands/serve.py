@@ -4,6 +4,7 @@ Serving on each transport, until a signal or the other end says that it is over.
 """
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -165,11 +166,16 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        # The words of `socket.gaierror` are its own; others repeat the address.
-        why = error.strerror if isinstance(error, socket.gaierror) or error.errno is None else os.strerror(error.errno)
-        raise ConfigurationError(
-            f"it can't listen at {host}:{port} ({why}): choose another port, or stop what is there"
-        ) from error
+        number = error.errno or 0
+        if number < 0:  # of `getaddrinfo`
+            why, remedy = f"there is no host {host!r}", "use an address of this machine, such as 127.0.0.1"
+        elif number == errno.EADDRNOTAVAIL:
+            why, remedy = os.strerror(number), "use an address of this machine, or 0.0.0.0 for all of them"
+        elif number == errno.EACCES:
+            why, remedy = os.strerror(number), "choose a port from 1024 on"
+        else:
+            why, remedy = os.strerror(number), "choose another port, or stop what is there"
+        raise ConfigurationError(f"it can't listen at {host}:{port} ({why}): {remedy}") from error
 
 
 @contextmanager

@@ -48,6 +48,12 @@ def max_connections() -> int:
     return min(MAX_CONNECTIONS, limit - min(RESERVED_DESCRIPTORS, limit // 2))
 
 
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """Keep all records of uvicorn but those about requests that it cancels when it stops."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and not str(record.msg).startswith("Cancel %s running task")
+
+
 class HttpServer(uvicorn.Server):
     """Serves an application on sockets that listen, until `handle_exit` is called.
 
@@ -78,6 +84,18 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._listening = sockets or []
         await super().startup(sockets=[])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop serving. Requests that are cut off are one line in the log, not a traceback for each."""
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(_is_no_cancellation)
+        try:
+            await super().shutdown(sockets)
+            if cancelled := set(self.server_state.tasks):
+                logger.info("requests cancelled because the server stops: %d", len(cancelled))
+                await asyncio.wait(cancelled, timeout=SHUTDOWN_TIMEOUT)
+        finally:
+            log.removeFilter(_is_no_cancellation)
 
     async def main_loop(self) -> None:
         async with asyncio.TaskGroup() as group:
