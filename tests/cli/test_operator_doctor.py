@@ -79,7 +79,7 @@ def test_a_disk_that_is_nearly_full_is_found(mib: int, verdict: str, monkeypatch
 
 def test_a_log_that_does_not_shrink_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     in_store(nothing)
-    monkeypatch.setattr("raincheck.operations.storage_health.LONG_LOG", 1)
+    monkeypatch.setattr("raincheck.operations.file_health.LONG_LOG", 1)
     holder = sqlite3.connect(STORE)
     holder.execute("BEGIN")
     holder.execute("SELECT * FROM tasks").fetchall()

@@ -14,7 +14,7 @@ from worker_kit import SECRET, with_password
 
 from raincheck.clock import SystemClock
 from raincheck.core.records import Task
-from raincheck.operations.storage_health import typed_store
+from raincheck.operations.redact import typed_store
 from raincheck.testing import FakeClock, Scene
 
 pytestmark = pytest.mark.usefixtures("folder")

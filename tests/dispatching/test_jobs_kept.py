@@ -16,7 +16,7 @@ from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Tool
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.execution.runner import Runner
-from raincheck.engine.settings import Means
+from raincheck.engine.submit import Means
 from raincheck.engine.worker import dispatch
 from raincheck.engine.worker.claimer import Hands
 from raincheck.engine.worker.slots import Places, Room

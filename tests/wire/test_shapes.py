@@ -9,7 +9,7 @@ from scripts import generate, shapes
 
 from raincheck.wire import v2026_types
 
-MODULES = sorted((generate.ROOT / "src/raincheck/wire").glob("*_shapes.py"))
+MODULES = sorted((generate.ROOT / "src/raincheck/wire").glob("*_types.py"))
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from raincheck.core.histogram import MOST, Sketch
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
-from raincheck.engine.settings import Means
+from raincheck.engine.submit import Means
 
 MEASURED = frozenset({Phase.COMPLETED, Phase.FAILED})
 """How a task ends whose body had its time. One that was cancelled would have taken longer."""

@@ -22,8 +22,8 @@ from raincheck.engine.follow import Following, Wakeups
 from raincheck.engine.inputs import check_answer, refusal, result_of
 from raincheck.engine.instances import Processes
 from raincheck.engine.isolation.function_ref import refuse_while_loading
-from raincheck.engine.settings import Means, Settings
-from raincheck.engine.submit import Request, create_task
+from raincheck.engine.settings import Settings
+from raincheck.engine.submit import Means, Request, create_task
 from raincheck.engine.toolbox import Toolbox, recall
 from raincheck.engine.worker.supervisor import Machinery
 from raincheck.errors import ConfigurationError, ProtocolError

@@ -11,7 +11,7 @@ from raincheck.clock import Clock
 from raincheck.core.owner import Scope
 from raincheck.core.policies import pause_after
 from raincheck.core.records import Task, TaskId, View
-from raincheck.engine.settings import Means
+from raincheck.engine.submit import Means
 from raincheck.errors import ConfigurationError, StoreUnavailable, TaskNotFound
 from raincheck.stores.change_feed import ANYTHING, Hint
 

@@ -8,7 +8,7 @@ from raincheck.core.decide import decide
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import Journal, State, Task, TaskId
-from raincheck.engine.settings import Means
+from raincheck.engine.submit import Means
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.workflow import Available, Closed, Fired, NotCancellable, Process, Situation
 from raincheck.errors import CancelRefused, InvalidValue, TransitionRefused

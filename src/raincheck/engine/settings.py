@@ -12,25 +12,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from raincheck.clock import Clock
 from raincheck.core.create import PRIORITIES
 from raincheck.core.limits import Limits, Quota
 from raincheck.core.policies import Retention, RetryPolicy
 from raincheck.core.validation import check_name
 from raincheck.engine.execution.context import SyncTaskContext, TaskContext
 from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.stores.base import Store
 from raincheck.stores.requests import LONGEST_LEASE, PAGE_LIMIT
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What all attempts of an engine share."""
-
-    store: Store
-    clock: Clock
-    limits: Limits
-
 
 LONGEST_TIMEOUT = timedelta(days=366).total_seconds()
 

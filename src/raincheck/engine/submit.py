@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from raincheck.clock import new_task_id
+from raincheck.clock import Clock, new_task_id
 from raincheck.core.change import Creation
 from raincheck.core.create import NewTask, create, digest_request
 from raincheck.core.limits import Limits
@@ -13,6 +13,7 @@ from raincheck.core.payload import Json, Payload, encode
 from raincheck.core.policies import clamp_ttl
 from raincheck.core.records import TaskId, Tool
 from raincheck.engine.tool import TaskTool
+from raincheck.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +72,12 @@ def create_task(
         subject=tool.subject_of(arguments),
     )
     return create(new, now, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What all attempts of an engine share."""
+
+    store: Store
+    clock: Clock
+    limits: Limits

@@ -13,7 +13,7 @@ from raincheck.cli.options import JsonOption, StoreOption, find_existing, open_e
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock
 from raincheck.errors import NotAStore, SchemaMismatch, StoreError
-from raincheck.operations.storage_health import find_target, shown_store
+from raincheck.operations.redact import find_target, shown_store
 from raincheck.operations.task_health import Finding, Verdict, check_tasks, worst_of
 
 # What follows a line with a backspace alone is printed as it stands.
@@ -58,7 +58,7 @@ async def examine(store: str | None, clock: Clock) -> tuple[str, list[Finding]]:
     where = await asyncio.to_thread(shown_store, store)
     findings: list[Finding] = []
     if path is not None:
-        from raincheck.operations.storage_health import check_file
+        from raincheck.operations.file_health import check_file
 
         findings += await asyncio.to_thread(check_file, path)
     try:
@@ -77,7 +77,7 @@ async def examine(store: str | None, clock: Clock) -> tuple[str, list[Finding]]:
 async def _examine_database(store: str | None, clock: Clock) -> list[Finding]:
     target = await asyncio.to_thread(find_target, store)
     assert target is not None  # noqa: S101 - it is in no file
-    from raincheck.operations.storage_health import check_database
+    from raincheck.operations.database_health import check_database
 
     return await check_database(target, clock)
 

@@ -17,7 +17,7 @@ from raincheck.cli.exit_codes import refuse, run_tidily
 from raincheck.cli.options import JsonOption, StoreOption
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.operations.describe import json_of
-from raincheck.operations.storage_health import find_target
+from raincheck.operations.redact import find_target
 from raincheck.stores.factory import find_address, is_there, open_store
 from raincheck.stores.url import MemoryAddress, SqliteAddress
 

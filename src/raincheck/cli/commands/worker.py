@@ -16,7 +16,7 @@ from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
 from raincheck.engine.signals import signals
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.operations.describe import json_of
-from raincheck.operations.storage_health import shown_store
+from raincheck.operations.redact import shown_store
 from raincheck.server import Tasks
 from raincheck.stores.factory import find_address
 from raincheck.stores.url import MemoryAddress

@@ -23,7 +23,8 @@ from raincheck.engine.execution.local_api import LocalDesk
 from raincheck.engine.execution.parking import Patience
 from raincheck.engine.execution.progress import Reports
 from raincheck.engine.execution.session import Hold, Stop
-from raincheck.engine.settings import Means, Settings
+from raincheck.engine.settings import Settings
+from raincheck.engine.submit import Means
 from raincheck.engine.tool import Place, TaskTool
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.worker.slots import Room

@@ -16,7 +16,7 @@ from raincheck.core.decide import decide
 from raincheck.core.owner import Scope
 from raincheck.core.policies import pause_after
 from raincheck.core.records import Journal, Task, View
-from raincheck.engine.settings import Means
+from raincheck.engine.submit import Means
 from raincheck.errors import AlreadyRecorded, InvalidValue, LeaseLost, StaleChange, StoreError, TaskNotFound
 from raincheck.stores.requests import HeldAttempt
 

@@ -9,7 +9,8 @@ from typing import Any
 from raincheck._async import set_going, unhurt
 from raincheck.core.records import Journal, Task, TaskId, Tool
 from raincheck.engine.execution.runner import Runner
-from raincheck.engine.settings import Means, Settings
+from raincheck.engine.settings import Settings
+from raincheck.engine.submit import Means
 from raincheck.engine.toolbox import Pool, Toolbox
 from raincheck.engine.worker.slots import Job, Places, Room
 from raincheck.stores.requests import ClaimRequest

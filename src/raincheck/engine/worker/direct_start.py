@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from raincheck.core.change import Creation
 from raincheck.core.records import Attempt, Journal, Task, Tool
 from raincheck.engine.execution.runner import Runner
-from raincheck.engine.settings import Means, Settings
+from raincheck.engine.settings import Settings
+from raincheck.engine.submit import Means
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.worker.dispatch import Dispatching
 from raincheck.engine.worker.slots import Places

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from raincheck.core.records import TaskId
 from raincheck.engine.execution.session import Hold
-from raincheck.engine.settings import Means
+from raincheck.engine.submit import Means
 from raincheck.errors import StoreError
 from raincheck.stores.base import Store
 from raincheck.tracebacks import text_logger

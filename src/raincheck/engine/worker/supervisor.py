@@ -14,7 +14,8 @@ from raincheck.engine.durations import Durations
 from raincheck.engine.execution.runner import Runner
 from raincheck.engine.execution.session import Hold, Stop
 from raincheck.engine.follow import Wakeups
-from raincheck.engine.settings import Means, Settings
+from raincheck.engine.settings import Settings
+from raincheck.engine.submit import Means
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.worker.claimer import Hands
 from raincheck.engine.worker.direct_start import Starter

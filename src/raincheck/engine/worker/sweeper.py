@@ -4,7 +4,8 @@ import logging
 from datetime import datetime, timedelta
 
 from raincheck.engine.execution.runner import Runner
-from raincheck.engine.settings import Means, Settings
+from raincheck.engine.settings import Settings
+from raincheck.engine.submit import Means
 from raincheck.engine.worker.heartbeat import Keeper
 from raincheck.errors import StoreError
 from raincheck.stores.change_feed import ANYTHING

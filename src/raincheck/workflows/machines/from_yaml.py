@@ -11,7 +11,7 @@ from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.workflow import Situation
 from raincheck.errors import ToolError
 from raincheck.workflows.actions.base import ActionFailed
-from raincheck.workflows.definition import Fault, WorkflowFaults
+from raincheck.workflows.definition import Arguments, Fault, WorkflowFaults
 from raincheck.workflows.expressions.names import Names, check_expression, check_text
 from raincheck.workflows.expressions.template import Expression, ExpressionFailed, Template
 from raincheck.workflows.machines.machine import Action, Machine, Outcome, State, Timeout, Transition, faults_of
@@ -21,7 +21,6 @@ from raincheck.workflows.permissions import Surroundings
 from raincheck.workflows.pipelines.pipeline import digest
 from raincheck.workflows.pipelines.retry import Doing, TriesMade
 from raincheck.workflows.stored import kept
-from raincheck.workflows.validation.inputs import Arguments
 from raincheck.workflows.validation.pipeline import WAITING, check_inputs
 from raincheck.workflows.validation.steps import check_reach, texts_in, values_of
 

@@ -17,9 +17,9 @@ from raincheck.engine.execution.local_api import ProcessDesk, process_desk
 from raincheck.engine.tool import TaskTool
 from raincheck.engine.workflow import Closed, Fired, Situation
 from raincheck.errors import InvalidValue, ProtocolError, TooLarge, ToolError
+from raincheck.workflows.definition import Arguments
 from raincheck.workflows.machines.machine import Machine, Next, Outcome, State, takes_task
 from raincheck.workflows.machines.rules import Rules
-from raincheck.workflows.validation.inputs import Arguments
 
 FAILED = -32000
 """The code of the error with which a process fails: the range that JSON-RPC leaves to servers."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 from raincheck.core.payload import Json, encode
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.tool import TaskTool
-from raincheck.workflows.definition import WorkflowFaults
+from raincheck.workflows.definition import Arguments, WorkflowFaults
 from raincheck.workflows.expressions.template import Template
 from raincheck.workflows.parsing.models import RESTORED, PipelineModel, object_schema
 from raincheck.workflows.parsing.source import Source
@@ -15,7 +15,6 @@ from raincheck.workflows.permissions import Surroundings
 from raincheck.workflows.pipelines.run import PipelineRun
 from raincheck.workflows.pipelines.step import Step
 from raincheck.workflows.stored import kept
-from raincheck.workflows.validation.inputs import Arguments
 from raincheck.workflows.validation.pipeline import Plan, find_faults
 
 

@@ -11,8 +11,6 @@ from jsonschema.exceptions import SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from raincheck.core.payload import Json
-from raincheck.errors import InvalidValue
 from raincheck.workflows.parsing.models import object_schema
 from raincheck.workflows.parsing.source import Route
 
@@ -55,33 +53,3 @@ def misfits(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSO
     # With an empty registry, so that no schema makes us fetch anything.
     validator: Any = Draft202012Validator(schema, registry=Registry())
     yield from (error.message for error in validator.iter_errors(value))
-
-
-class Arguments:
-    """What a workflow takes."""
-
-    def __init__(self, workflow: str, schema: Mapping[str, Json]) -> None:
-        self._workflow = workflow
-        properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties", {}))
-        self._defaults: dict[str, Json] = {name: one["default"] for name, one in properties.items() if "default" in one}
-        # With an empty registry, so that no schema makes us fetch anything.
-        self._validator: Any = Draft202012Validator(cast("Any", schema), registry=Registry())
-
-    def filled(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-        """The arguments with the defaults of those that are not given.
-
-        Raises:
-            InvalidValue: they are not what the workflow takes.
-        """
-        try:
-            errors = sorted(self._validator.iter_errors(dict(arguments)), key=lambda error: error.json_path)
-        except (Unresolvable, RecursionError) as error:
-            raise InvalidValue(f"workflow {self._workflow!r} has a schema that refers to what is not there") from error
-        if errors:
-            told = "; ".join(f"{error.message} at {error.json_path}" for error in errors[:5])
-            raise InvalidValue(f"workflow {self._workflow!r} can't be run with this: {told}")
-        return self.with_defaults(arguments)
-
-    def with_defaults(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-        """Arguments that were checked before, with the defaults of those that are not given."""
-        return {**self._defaults, **arguments}

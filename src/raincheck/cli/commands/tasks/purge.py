@@ -61,7 +61,7 @@ def purge(
     namespace: NamespaceOption = None,
     owner: OwnerOption = None,
     tool: ToolOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run_on_store", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:

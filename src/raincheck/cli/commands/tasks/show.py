@@ -22,9 +22,9 @@ from raincheck.clock import Clock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
 from raincheck.operations.describe import printable, told_age, told_moment, told_owner, told_state, told_tool, typed
+from raincheck.operations.redact import typed_store
 from raincheck.operations.select import find_task
 from raincheck.operations.serialize import document_of
-from raincheck.operations.storage_health import typed_store
 from raincheck.wire.fallback_text import clipped, in_words
 
 CLIPPED = 300

@@ -14,7 +14,7 @@ from raincheck.core.limits import Limits
 from raincheck.core.records import Task
 from raincheck.engine import Toolbox
 from raincheck.engine.instances import Processes
-from raincheck.engine.settings import Means
+from raincheck.engine.submit import Means
 from raincheck.engine.workflow import Available
 from raincheck.errors import TaskError
 from raincheck.operations.describe import json_of, printable, told_id
