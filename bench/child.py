@@ -14,7 +14,7 @@ from bench.resident import resident
 from bench.work import live
 from raincheck.clock import SystemClock
 from raincheck.core.policies import Retention
-from raincheck.stores.change_feed import Feed
+from raincheck.stores.change_feed import ChangeFeed
 from raincheck.stores.sqlite import SqliteStore
 
 _CALLERS = 16
@@ -55,7 +55,7 @@ async def memory(path: Path, warmup: int, tasks: int) -> Mapping[str, float]:
     return {"before": before, "after": after}
 
 
-async def _listen(feed: Feed, seconds: float | None) -> None:
+async def _listen(feed: ChangeFeed, seconds: float | None) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             async for _ in feed:

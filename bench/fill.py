@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.work import NAMESPACE, live_once
 from raincheck.clock import SystemClock, new_task_id
 from raincheck.core.owner import Owner
-from raincheck.stores.sql import to_moment
+from raincheck.stores.sql import to_datetime
 from raincheck.stores.sqlite import SqliteStore
 
 TASKS_EACH = 100
@@ -88,7 +88,7 @@ def _copy_pattern(connection: sqlite3.Connection, filling: Filling, tick: Callab
 
 
 def _id_of(created_at: int) -> str:
-    return new_task_id(to_moment(created_at))
+    return new_task_id(to_datetime(created_at))
 
 
 def _statements(connection: sqlite3.Connection) -> list[str]:

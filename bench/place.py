@@ -14,8 +14,8 @@ from bench.work import NAMESPACE, live_once
 from raincheck.clock import SystemClock
 from raincheck.core.owner import Scope
 from raincheck.core.records import TaskId
-from raincheck.stores.requests import Position, TaskQuery
-from raincheck.stores.sql import to_moment
+from raincheck.stores.requests import PageCursor, TaskQuery
+from raincheck.stores.sql import to_datetime
 from raincheck.stores.sqlite import SqliteStore
 
 PAGE = 50
@@ -32,17 +32,17 @@ class Place:
     filling: Filling
 
     def loads(self, count: int) -> Sequence[Operation]:
-        now, scope = SystemClock().now(), Scope.within(NAMESPACE)
+        now, scope = SystemClock().now(), Scope.for_namespace(NAMESPACE)
         return [partial(self.store.load, one.task_id, scope, now=now) for one in self._some(count)]
 
     def views(self, count: int) -> Sequence[Operation]:
-        now, scope = SystemClock().now(), Scope.within(NAMESPACE)
+        now, scope = SystemClock().now(), Scope.for_namespace(NAMESPACE)
         return [partial(self.store.view, one.task_id, scope, now=now) for one in self._some(count)]
 
     def pages_of_owners(self, count: int) -> Sequence[Operation]:
         now = SystemClock().now()
         owners = random.choices(range(self.filling.owners), k=count)  # noqa: S311 - no secret
-        queries = [TaskQuery(Scope.of(NAMESPACE, owner_of(owner))) for owner in owners]
+        queries = [TaskQuery(Scope.for_owner(NAMESPACE, owner_of(owner))) for owner in owners]
         return [partial(self.store.list_tasks, query, now=now, limit=PAGE) for query in queries]
 
     def pages_of_all(self, count: int) -> Sequence[Operation]:
@@ -53,7 +53,7 @@ class Place:
     def lives(self, count: int) -> Sequence[Operation]:
         return [partial(live_once, self.store)] * count
 
-    def _some(self, count: int, *, older: int = 0) -> list[Position]:
+    def _some(self, count: int, *, older: int = 0) -> list[PageCursor]:
         """Tasks that are kept, from anywhere in the file, with so many that are older than they."""
         # The pattern that all were copied from has the key 1.
         keys = range(2 + self.filling.expired + older, 2 + self.filling.total)
@@ -62,7 +62,7 @@ class Place:
                 connection.execute("SELECT created_at, id FROM tasks WHERE pk = ?", (key,)).fetchone()
                 for key in random.sample(keys, count)
             ]
-        return [Position(to_moment(created_at), TaskId(task_id)) for created_at, task_id in rows]
+        return [PageCursor(to_datetime(created_at), TaskId(task_id)) for created_at, task_id in rows]
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ WORK, ASK = "work", "ask"
 def make_tasks(*, works: bool) -> Tasks:
     mcp = MCPServer(NAMESPACE, log_level="WARNING")
     # Nothing is forgotten in between, and who waits for an answer gives up the place at once.
-    settings = replace(Tasks.DEFAULTS, prune_every=3_600, patience=0)
+    settings = replace(Tasks.DEFAULTS, prune_interval=3_600, park_after=0)
     tasks = Tasks(mcp, settings=settings, works=works, owner=by_header)
 
     @tasks.tool(name=WORK, inline_for=0)

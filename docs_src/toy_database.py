@@ -5,7 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from threading import Lock
 
-from raincheck.stores.change_feed import Feeds
+from raincheck.stores.change_feed import ChangeBroadcaster
 from raincheck.stores.documents import Documents
 
 
@@ -15,7 +15,7 @@ class ToyDatabase:
     def __init__(self) -> None:
         self.documents = Documents()
         self.secrets: dict[str, bytes] = {}
-        self.listening: dict[Feeds, asyncio.AbstractEventLoop] = {}
+        self.listening: dict[ChangeBroadcaster, asyncio.AbstractEventLoop] = {}
         self.one_at_a_time = Lock()
 
     @contextmanager

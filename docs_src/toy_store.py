@@ -8,7 +8,7 @@ from datetime import datetime
 from docs_src.toy_database import ToyDatabase
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
@@ -17,7 +17,7 @@ from raincheck.errors import StoreUnavailable
 from raincheck.stores import requests
 from raincheck.stores import requests as ask
 from raincheck.stores.base import Capabilities
-from raincheck.stores.change_feed import Feed, Feeds
+from raincheck.stores.change_feed import ChangeBroadcaster, ChangeFeed
 from raincheck.stores.documents import TaskDocument, count_live, count_states
 
 
@@ -25,7 +25,7 @@ class ToyStore:
     capabilities = Capabilities(durable=True, shared=True)
 
     def __init__(self, database: ToyDatabase) -> None:
-        self._database, self._feeds = database, Feeds()
+        self._database, self._feeds = database, ChangeBroadcaster()
 
     async def open(self) -> None:
         with self._database.one_at_a_time:
@@ -36,44 +36,44 @@ class ToyStore:
             self._database.listening.pop(self._feeds, None)
         self._feeds.close()
 
-    def twin(self) -> "ToyStore":
+    def new_handle(self) -> "ToyStore":
         return ToyStore(self._database)
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ask.ClaimRequest | None = None
     ) -> Task:
-        with self._opened().transaction() as documents:
+        with self._require_open().transaction() as documents:
             return documents.create(creation, quota, now, claim)
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        requests.check_named_once(changes)
-        with self._opened().transaction() as documents:
+        requests.check_distinct_tasks(changes)
+        with self._require_open().transaction() as documents:
             for change in changes:
-                documents.keep(change)
+                documents.commit(change)
 
     async def claim(self, request: ask.ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
-        with self._opened().transaction() as documents:
-            for change in request.wake(documents.live(), now):
-                documents.keep(change)
-            return documents.take(request.begin(documents.line(), now))
+        with self._require_open().transaction() as documents:
+            for change in request.decide_wakeups(documents.live(), now):
+                documents.commit(change)
+            return documents.commit_claims(request.decide_claims(documents.claim_order(), now))
 
     async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-        return ask.next_moment(self._opened().documents.live(), namespace, tools)
+        return ask.find_next_due(self._require_open().documents.live(), namespace, tools)
 
     async def extend_leases(self, held: Sequence[ask.HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
-        with self._opened().transaction() as documents:
-            return frozenset(one.task_id for one in held if not documents.extend(one.task_id, one.fence, until))
+        with self._require_open().transaction() as documents:
+            return frozenset(one.task_id for one in held if not documents.extend_lease(one.task_id, one.fence, until))
 
     async def release_key(self, task_id: TaskId, key: str) -> None:
-        with self._opened().transaction() as documents:
+        with self._require_open().transaction() as documents:
             documents.release_key(task_id, key)
 
     async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
-        with self._opened().transaction() as documents:
-            return documents.prune(now, ask.page_size(limit), only)
+        with self._require_open().transaction() as documents:
+            return documents.prune(now, ask.clamp_limit(limit), only)
 
-    async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        return ask.overdue_of(self._opened().documents.live(), now=now, limit=limit)
+    async def list_overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
+        return ask.find_overdue(self._require_open().documents.live(), now=now, limit=limit)
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return self._document(task_id, scope, now).task
@@ -90,42 +90,44 @@ class ToyStore:
     async def history(
         self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = ask.PAGE_LIMIT
     ) -> tuple[HistoryEntry, ...]:
-        return self._document(task_id, scope, now).history[after:][: ask.page_size(limit)]
+        return self._document(task_id, scope, now).history[after:][: ask.clamp_limit(limit)]
 
     async def list_tasks(
-        self, query: ask.TaskQuery, *, now: datetime, after: ask.Position | None = None, limit: int = 100
+        self, query: ask.TaskQuery, *, now: datetime, after: ask.PageCursor | None = None, limit: int = 100
     ) -> ask.Page:
-        return ask.page_of(self._opened().documents.tasks(), query, now=now, after=after, limit=limit)
+        return ask.build_page(self._require_open().documents.tasks(), query, now=now, after=after, limit=limit)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
-        return count_live(self._opened().documents.live(), scope)
+        return count_live(self._require_open().documents.live(), scope)
 
     async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
-        return count_states(self._opened().documents.tasks(), scope, now)
+        return count_states(self._require_open().documents.tasks(), scope, now)
 
-    async def secret(self, name: str) -> bytes:
+    async def get_or_create_secret(self, name: str) -> bytes:
         requests.check_secret_name(name)
-        with self._opened().one_at_a_time:
-            return self._database.secrets.setdefault(name, requests.new_secret())
+        with self._require_open().one_at_a_time:
+            return self._database.secrets.setdefault(name, requests.generate_secret())
 
-    async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+    async def save_definitions(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
         requests.check_definitions(namespace, definitions)
-        with self._opened().transaction() as documents:
-            return documents.remember(namespace, definitions)
+        with self._require_open().transaction() as documents:
+            return documents.save_definitions(namespace, definitions)
 
-    async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
-        requests.check_news(namespace, news)
-        with self._opened().transaction() as documents:
-            return documents.learn(namespace, news)
+    async def merge_durations(
+        self, namespace: str, durations: Mapping[str, DurationHistogram]
+    ) -> dict[str, DurationHistogram]:
+        requests.check_durations(namespace, durations)
+        with self._require_open().transaction() as documents:
+            return documents.merge_durations(namespace, durations)
 
-    def listen(self) -> AbstractContextManager[Feed]:
-        self._opened()
+    def listen(self) -> AbstractContextManager[ChangeFeed]:
+        self._require_open()
         return self._feeds.listen()
 
-    def _opened(self) -> ToyDatabase:
+    def _require_open(self) -> ToyDatabase:
         if self._feeds not in self._database.listening:
             raise StoreUnavailable("toy", "the store is not open: open it before use")
         return self._database
 
     def _document(self, task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
-        return self._opened().documents.visible(task_id, scope, now)
+        return self._require_open().documents.get_visible(task_id, scope, now)

@@ -30,7 +30,7 @@ from raincheck.core.payload import Json, decode
 from raincheck.core.records import HistoryEntry, Task, TaskId, View
 
 ALICE = Owner.token("https://issuer.example", "alice")
-SETTINGS = Settings(lease=1.0, patience=0.2, look_every=0.5)
+SETTINGS = Settings(lease=1.0, park_after=0.2, poll_interval=0.5)
 PATIENCE = 60.0
 """Seconds in which all of it must have happened."""
 

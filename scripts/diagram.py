@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from raincheck.core.lifecycle import LIVE, STARTS, TERMINAL, TRANSITIONS, Event, Phase
+from raincheck.core.lifecycle import INITIAL_PHASES, LIVE_PHASES, TERMINAL_PHASES, TRANSITIONS, Event, Phase
 
 
 def diagram() -> str:
     """Every pair of the lifecycle's table."""
     edges = _edges(lambda _event, _before, _after: True)
-    return _mermaid([*edges, *(f"{phase} --> [*]" for phase in TRANSITIONS if phase in TERMINAL)])
+    return _mermaid([*edges, *(f"{phase} --> [*]" for phase in TRANSITIONS if phase in TERMINAL_PHASES)])
 
 
 def small_diagram() -> str:
@@ -20,7 +20,7 @@ def small_diagram() -> str:
 
 
 def _is_everywhere(event: Event, after: Phase) -> bool:
-    return all(TRANSITIONS[phase].get(event) is after for phase in LIVE)
+    return all(TRANSITIONS[phase].get(event) is after for phase in LIVE_PHASES)
 
 
 def _edges(shown: Callable[[Event, Phase, Phase], bool]) -> list[str]:
@@ -29,7 +29,7 @@ def _edges(shown: Callable[[Event, Phase, Phase], bool]) -> list[str]:
         for event, after in row.items():
             if shown(event, before, after):
                 events.setdefault((before, after), []).append(event)
-    starts = [f"[*] --> {phase}: {Event.CREATE}" for phase in TRANSITIONS if phase in STARTS]
+    starts = [f"[*] --> {phase}: {Event.CREATE}" for phase in TRANSITIONS if phase in INITIAL_PHASES]
     return [*starts, *(f"{before} --> {after}: {', '.join(names)}" for (before, after), names in events.items())]
 
 

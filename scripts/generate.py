@@ -21,7 +21,7 @@ from scripts import checks, command_line, made
 from scripts.diagram import diagram, small_diagram
 
 from raincheck import errors
-from raincheck.core.lifecycle import STARTS, TRANSITIONS, Event, Phase, status_of
+from raincheck.core.lifecycle import INITIAL_PHASES, TRANSITIONS, Event, Phase, status_of
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w-]+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -65,7 +65,7 @@ def phases() -> str:
 
 def events() -> str:
     leads = {event: dict[str, str]() for event in Event}
-    leads[Event.CREATE] = {"(nothing)": ", ".join(f"`{phase}`" for phase in TRANSITIONS if phase in STARTS)}
+    leads[Event.CREATE] = {"(nothing)": ", ".join(f"`{phase}`" for phase in TRANSITIONS if phase in INITIAL_PHASES)}
     for before, row in TRANSITIONS.items():
         for event, after in row.items():
             leads[event][f"`{before}`"] = f"`{after}`"
@@ -117,7 +117,7 @@ def _about_error(error: type) -> str:
 
 
 def _attributes(error: type) -> list[str]:
-    source = inspect.getsource(error) if errors.has(error) else ""
+    source = inspect.getsource(error) if errors.is_raincheck_error(error) else ""
     return re.findall(r"^        self\.(\w+) =", source, re.MULTILINE)
 
 

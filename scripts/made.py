@@ -11,4 +11,4 @@ from raincheck.workflows import load
 def files(root: Path) -> Iterator[tuple[Path, str]]:
     """Each with what it should say."""
     yield from ((module, shapes.write(module)) for module in sorted(root.glob("src/raincheck/wire/*_types.py")))
-    yield from ((file, load.written()) for file in root.glob("src/raincheck/workflows/schema.json"))
+    yield from ((file, load.schema_text()) for file in root.glob("src/raincheck/workflows/schema.json"))

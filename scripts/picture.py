@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from raincheck.cli.demo.story import run, show_ending
+from raincheck.cli.demo.story import print_summary, run
 
 WIDTH = 110
 
@@ -23,8 +23,8 @@ def draw(target: Path) -> None:
     console.print(Text.assemble(("$ ", "dim"), ("scripts/demo", "bold")))
     with tempfile.TemporaryDirectory() as folder:
         ending, history = asyncio.run(run(console, Path(folder), "moments"))
-    show_ending(console, ending, history)
-    assert ending.is_right, "the demo did not come out right"  # noqa: S101 - no picture of that
+    print_summary(console, ending, history)
+    assert ending.is_correct, "the demo did not come out right"  # noqa: S101 - no picture of that
     target.write_text(FONTS.sub("", console.export_svg(title="raincheck demo")))
 
 

@@ -33,7 +33,7 @@ from raincheck.errors import (
 CLASSES = {
     name: member
     for name, member in vars(raincheck.errors).items()
-    if inspect.isclass(member) and raincheck.errors.has(member)
+    if inspect.isclass(member) and raincheck.errors.is_raincheck_error(member)
 }
 
 
@@ -140,7 +140,7 @@ def test_a_message_says_what_happened_and_what_to_do(error: RaincheckError, mess
 
 def test_what_is_recorded_already_is_named_alike_everywhere() -> None:
     assert AlreadyRecorded.step("t", "load", 2).what == "step 'load' (2)"
-    assert AlreadyRecorded.question("t", "a").what == "question 'a'"
+    assert AlreadyRecorded.input_request("t", "a").what == "question 'a'"
     assert str(AlreadyRecorded("t")).startswith("task 't' already has been created; nothing was written")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raincheck._async import set_going
+from raincheck._async import spawn_background
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ async def test_a_background_task_that_waits_for_what_nothing_else_refers_to_is_n
         await future
         ended.set()
 
-    set_going(wait_alone())
+    spawn_background(wait_alone())
     await settle()
     gc.collect()
     future = waited_for[0]()
@@ -44,7 +44,7 @@ async def test_a_background_task_that_has_ended_is_let_go_and_its_error_is_not_r
         if fails:
             raise LookupError
 
-    job: Any = weakref.ref(set_going(work()))
+    job: Any = weakref.ref(spawn_background(work()))
     await settle()
     gc.collect()
     assert job() is None

@@ -11,7 +11,7 @@ from raincheck.stores.base import Store
 from raincheck.stores.factory import STORE_VARIABLE, make_store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ def _is_there(path: Path) -> bool:
 
 async def _is_open(store: Store) -> bool:
     try:
-        await Scene(store, FakeClock()).create()
+        await StoreHarness(store, FakeClock()).create()
     except StoreUnavailable:
         return False
     return True
@@ -77,10 +77,10 @@ async def test_a_store_is_closed_when_the_body_raises(name: str) -> None:
 async def test_a_file_is_made_where_it_was_named(name: str, path: str, tmp_path: Path) -> None:
     async with open_store(name) as store:
         assert isinstance(store, SqliteStore)
-        task = await Scene(store, FakeClock()).create()
+        task = await StoreHarness(store, FakeClock()).create()
     assert (tmp_path / path).is_file()
     async with open_store(name) as store:
-        assert await Scene(store, FakeClock()).load(task) == task
+        assert await StoreHarness(store, FakeClock()).load(task) == task
 
 
 async def test_an_absolute_path_is_four_slashes(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from raincheck.clock import FEW, SystemClock, Timers
+from raincheck.clock import FEW, SystemClock, TimerHeap
 
 
 class FakeLoop:
@@ -63,14 +63,14 @@ def loop() -> FakeLoop:
 
 
 @pytest.fixture
-def timers(loop: FakeLoop) -> Timers:
-    return Timers(cast("asyncio.AbstractEventLoop", loop))
+def timers(loop: FakeLoop) -> TimerHeap:
+    return TimerHeap(cast("asyncio.AbstractEventLoop", loop))
 
 
-def test_alarms_ring_in_the_order_of_their_moments_and_not_before(loop: FakeLoop, timers: Timers) -> None:
+def test_alarms_ring_in_the_order_of_their_moments_and_not_before(loop: FakeLoop, timers: TimerHeap) -> None:
     rung: list[str] = []
     for name, seconds in (("late", 3.0), ("soon", 1.0), ("between", 2.0), ("soon too", 1.0)):
-        timers.after(seconds, lambda name=name: rung.append(name))
+        timers.call_later(seconds, lambda name=name: rung.append(name))
     loop.advance(0.9)
     assert rung == []
     loop.advance(0.1)
@@ -79,10 +79,10 @@ def test_alarms_ring_in_the_order_of_their_moments_and_not_before(loop: FakeLoop
     assert rung == ["soon", "soon too", "between", "late"]
 
 
-def test_what_is_called_off_does_not_ring(loop: FakeLoop, timers: Timers) -> None:
+def test_what_is_called_off_does_not_ring(loop: FakeLoop, timers: TimerHeap) -> None:
     rung: list[str] = []
-    first = timers.after(1.0, lambda: rung.append("first"))
-    timers.after(2.0, lambda: rung.append("second"))
+    first = timers.call_later(1.0, lambda: rung.append("first"))
+    timers.call_later(2.0, lambda: rung.append("second"))
     first.cancel()
     first.cancel()
     loop.advance(1.5)
@@ -92,69 +92,69 @@ def test_what_is_called_off_does_not_ring(loop: FakeLoop, timers: Timers) -> Non
     assert len(timers) == 0
 
 
-def test_one_alarm_may_call_off_another_of_the_same_moment(loop: FakeLoop, timers: Timers) -> None:
+def test_one_alarm_may_call_off_another_of_the_same_moment(loop: FakeLoop, timers: TimerHeap) -> None:
     rung: list[str] = []
-    timers.after(1.0, lambda: other.cancel())
-    other = timers.after(1.0, lambda: rung.append("other"))
+    timers.call_later(1.0, lambda: other.cancel())
+    other = timers.call_later(1.0, lambda: rung.append("other"))
     loop.advance(1.0)
     assert rung == []
 
 
-def test_an_alarm_may_set_another(loop: FakeLoop, timers: Timers) -> None:
+def test_an_alarm_may_set_another(loop: FakeLoop, timers: TimerHeap) -> None:
     rung: list[str] = []
-    timers.after(1.0, lambda: timers.after(1.0, lambda: rung.append("again")))
+    timers.call_later(1.0, lambda: timers.call_later(1.0, lambda: rung.append("again")))
     loop.advance(1.0)
     loop.advance(1.0)
     assert rung == ["again"]
 
 
-def test_an_alarm_that_fails_does_not_keep_the_others_from_ringing(loop: FakeLoop, timers: Timers) -> None:
+def test_an_alarm_that_fails_does_not_keep_the_others_from_ringing(loop: FakeLoop, timers: TimerHeap) -> None:
     rung: list[str] = []
 
     def fail() -> None:
         raise RuntimeError("no")
 
-    timers.after(1.0, fail)
-    timers.after(1.0, lambda: rung.append("same moment"))
-    timers.after(2.0, lambda: rung.append("later"))
+    timers.call_later(1.0, fail)
+    timers.call_later(1.0, lambda: rung.append("same moment"))
+    timers.call_later(2.0, lambda: rung.append("later"))
     loop.advance(1.0)
     loop.advance(1.0)
     assert (rung, loop.told) == (["same moment", "later"], ["no"])
 
 
-def test_many_that_are_called_off_take_one_timer_of_the_loop(loop: FakeLoop, timers: Timers) -> None:
+def test_many_that_are_called_off_take_one_timer_of_the_loop(loop: FakeLoop, timers: TimerHeap) -> None:
     for _ in range(100):
-        timers.after(2.0, lambda: None).cancel()
+        timers.call_later(2.0, lambda: None).cancel()
         loop.advance(0.001)
     assert loop.timers_set == 1
 
 
-def test_what_was_called_off_is_forgotten_before_it_is_too_much(timers: Timers) -> None:
-    timers.after(3_600.0, lambda: None)
+def test_what_was_called_off_is_forgotten_before_it_is_too_much(timers: TimerHeap) -> None:
+    timers.call_later(3_600.0, lambda: None)
     for _ in range(10 * FEW):
-        timers.after(3_600.0, lambda: None).cancel()
+        timers.call_later(3_600.0, lambda: None).cancel()
     assert len(timers) <= FEW + 1
 
 
-def test_an_alarm_rings_in_the_context_that_it_was_set_in(loop: FakeLoop, timers: Timers) -> None:
+def test_an_alarm_rings_in_the_context_that_it_was_set_in(loop: FakeLoop, timers: TimerHeap) -> None:
     user: ContextVar[str] = ContextVar("user")
     rung: list[str] = []
     for name in ("alice", "bob"):
         user.set(name)
-        timers.after(1.0, lambda: rung.append(user.get()))
+        timers.call_later(1.0, lambda: rung.append(user.get()))
     loop.advance(1.0)
     assert rung == ["alice", "bob"]
 
 
-def test_nothing_of_who_called_it_off_is_held_on_to(timers: Timers) -> None:
+def test_nothing_of_who_called_it_off_is_held_on_to(timers: TimerHeap) -> None:
     class Request:
         pass
 
     def call_off() -> "weakref.ref[Request]":
         request = Request()
-        timers.after(3_600.0, lambda: request).cancel()
+        timers.call_later(3_600.0, lambda: request).cancel()
         ContextVar[Request]("request").set(request)
-        timers.after(3_600.0, lambda: None).cancel()
+        timers.call_later(3_600.0, lambda: None).cancel()
         return weakref.ref(request)
 
     left = Context().run(call_off)
@@ -174,15 +174,15 @@ def test_a_clock_rings_in_whatever_loop_it_is_asked_in() -> None:
     assert [asyncio.run(ring()) for _ in range(2)] == ["now", "now"]
 
 
-def test_an_alarm_that_sets_itself_again_leaves_others_their_turn(loop: FakeLoop, timers: Timers) -> None:
+def test_an_alarm_that_sets_itself_again_leaves_others_their_turn(loop: FakeLoop, timers: TimerHeap) -> None:
     rung: list[float] = []
 
     def again() -> None:
         rung.append(loop.now)
         if len(rung) < 100:
-            timers.after(0.0, again)
+            timers.call_later(0.0, again)
 
-    timers.after(1.0, again)
+    timers.call_later(1.0, again)
     loop.advance(1.0, turns=3)
     assert len(rung) == 3
 

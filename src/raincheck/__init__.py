@@ -1,4 +1,4 @@
-"""raincheck: durable, long-running MCP tasks. A slip now, the result later."""
+"""raincheck: durable, long-running MCP tasks. The call returns a task id at once, and the result later."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
 from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.errors import ProtocolError, RaincheckError, TaskFailed, TaskNotFound, ToolError
-from raincheck.wire.fallback_tools import PlainTools
+from raincheck.wire.fallback_tools import FallbackTools
 
 if TYPE_CHECKING:
     from raincheck.engine import Engine, Reply, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Engine",
+    "FallbackTools",
     "Limits",
     "OnInterrupt",
     "Owner",
-    "PlainTools",
     "ProtocolError",
     "Quota",
     "RaincheckError",
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 
-# Imported when they are first asked for. The SDK takes most of a second: workers and processes of tools do without it.
-# The engine takes less, and who only calls the tasks of others does without that, too.
-_WHERE = {
+# Imported on first use. The SDK takes most of a second to import; workers and processes of tools do without it. The
+# engine takes less; a process that only calls tasks on other servers does without that, too.
+_LAZY_IMPORTS = {
     **dict.fromkeys(
         ("Engine", "Reply", "Settings", "SyncTaskContext", "TaskContext", "Toolbox", "run_until_signal"),
         "raincheck.engine",
@@ -52,11 +52,11 @@ _WHERE = {
 
 
 if not TYPE_CHECKING:
-    # Who checks types is told of a name that there is not.
+    # Hidden from type checkers, so that they report names that do not exist.
     def __getattr__(name: str) -> object:
-        if name not in _WHERE:
+        if name not in _LAZY_IMPORTS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+        found = globals()[name] = getattr(import_module(_LAZY_IMPORTS[name]), name)
         return found
 
 

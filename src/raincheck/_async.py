@@ -1,12 +1,7 @@
-"""Waiting for work that goes on, whoever waits for it.
+"""Helpers for asyncio: shielded waits, background tasks, retry loops and timeouts on a clock.
 
-What every loop of the engine has in common: it goes on, whatever happens.
-
-Waiting no longer than one should, on a clock that may be a test's.
-
-Work that is not to be given up half-way, though whoever waits for it is cancelled.
-
-Event loops: waiting for whichever comes first, and telling where one is.
+`shield` and `run_to_completion` keep work running when its waiter is cancelled. `repeat` is the loop that the engine's
+background tasks share: errors do not end it. `timeout_after` bounds a block on a clock that may be a test clock.
 """
 
 import asyncio
@@ -22,12 +17,12 @@ from raincheck.tracebacks import text_logger
 
 T = TypeVar("T")
 
-_going: set[asyncio.Task[Any]] = set()
-"""Background tasks that have not ended. An event loop refers to its tasks weakly, and does not keep them alive."""
+_background_tasks: set[asyncio.Task[Any]] = set()
+"""Background tasks that have not ended. An event loop holds its tasks only weakly, and does not keep them alive."""
 
 
-async def unhurt(future: asyncio.Future[T]) -> T:
-    """Wait for it, without cancelling it if the waiting is. `asyncio.shield`, at a third of its cost."""
+async def shield(future: asyncio.Future[T]) -> T:
+    """Wait for the future; cancelling the wait does not cancel it. `asyncio.shield`, at a third of its cost."""
     if not future.done():
         woken = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda _: None if woken.done() else woken.set_result(None))
@@ -35,29 +30,29 @@ async def unhurt(future: asyncio.Future[T]) -> T:
     return future.result()
 
 
-def set_going(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Have it done, whether or not anybody asks what came of it."""
-    job = asyncio.create_task(work)
-    _going.add(job)
+def spawn_background(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run the coroutine as a background task, even if no caller awaits its result."""
+    job = asyncio.create_task(coroutine)
+    _background_tasks.add(job)
     job.add_done_callback(_end)
     return job
 
 
 def _end(job: asyncio.Task[Any]) -> None:
-    _going.discard(job)
+    _background_tasks.discard(job)
     if not job.cancelled():
-        # Marks it as seen, so that it is not reported as never retrieved.
+        # Mark the exception as retrieved, so that asyncio does not report it as never retrieved.
         job.exception()
 
 
-async def see_through(work: Awaitable[T]) -> T:
-    """Wait for something to its end, however often whoever waits is cancelled meanwhile.
+async def run_to_completion(awaitable: Awaitable[T]) -> T:
+    """Await to completion, however often the waiter is cancelled meanwhile.
 
-    It is cancelled then, unless the work has failed: that is what is raised.
+    Raises CancelledError at the end if the waiter was cancelled, even if the work has failed.
     """
-    job = asyncio.ensure_future(work)
+    job = asyncio.ensure_future(awaitable)
     cancelled: asyncio.CancelledError | None = None
-    # Scopes of anyio would cancel again at every turn of the loop.
+    # An anyio scope would cancel again at every turn of the loop.
     with anyio.CancelScope(shield=True):
         while not job.done():
             try:
@@ -71,27 +66,27 @@ async def see_through(work: Awaitable[T]) -> T:
 
 logger = text_logger(__name__)
 
-AFTER_AN_ERROR = 1.0
+RETRY_DELAY = 1.0
 """Seconds to wait before the next round."""
 
 
 async def repeat(
-    what: str, do: Callable[[], Awaitable[None]], clock: Clock, *, until: Callable[[], bool] = lambda: False
+    name: str, action: Callable[[], Awaitable[None]], clock: Clock, *, stop_when: Callable[[], bool] = lambda: False
 ) -> None:
-    """Do it again and again. An error is logged, and does not end it: the store may be back in a moment."""
-    while not until():
+    """Run the action in a loop. An error is logged and does not end the loop: the store may soon be available again."""
+    while not stop_when():
         try:
-            await do()
+            await action()
         except StoreError as error:
-            logger.warning("%s: will try again, since %s", what, error)
-            await clock.sleep(AFTER_AN_ERROR)
+            logger.warning("%s: will try again, since %s", name, error)
+            await clock.sleep(RETRY_DELAY)
         except Exception:
-            logger.exception("%s: an unexpected error; will go on", what)
-            await clock.sleep(AFTER_AN_ERROR)
+            logger.exception("%s: an unexpected error; will go on", name)
+            await clock.sleep(RETRY_DELAY)
 
 
-async def first_of(*events: Awaitable[object]) -> None:
-    """Wait until one of them is done. The others are given up."""
+async def wait_first(*events: Awaitable[object]) -> None:
+    """Wait until one of the events completes, then cancel the rest."""
     jobs = [asyncio.ensure_future(event) for event in events]
     try:
         await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
@@ -100,8 +95,8 @@ async def first_of(*events: Awaitable[object]) -> None:
             job.cancel()
 
 
-def runs_in(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this is called in that event loop."""
+def is_running_in(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether the calling code runs in this event loop."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -109,17 +104,19 @@ def runs_in(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 @asynccontextmanager
-async def at_most(clock: Clock, seconds: float | None) -> AsyncGenerator[asyncio.Timeout]:
-    """Let the block take so many seconds, or as many as it takes. `expired()` tells its TimeoutError from others.
+async def timeout_after(clock: Clock, seconds: float | None) -> AsyncGenerator[asyncio.Timeout]:
+    """Bound the block by this many seconds, or not at all for None.
+
+    `expired()` of the scope tells this TimeoutError from others.
 
     Raises:
-        TimeoutError: it takes longer.
+        TimeoutError: the block takes longer.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as scope:
 
         def end() -> None:
-            # It may just have come to its end by itself.
+            # The block may just have ended by itself.
             with suppress(RuntimeError):
                 scope.reschedule(loop.time())
 

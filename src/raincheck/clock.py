@@ -1,9 +1,10 @@
-"""What time it is, and new ids: the two things that pure code has to be given.
+"""Clocks, timers and new task ids.
 
-Things to be done later that mostly need not be done in the end, because what they are for is over first.
+Pure code does not read the time or draw ids itself: both are passed in.
 
-The event loop's own timers are made to ring. One for every call and one for every attempt, each called off a
-millisecond later, take as long as much of what they watch over. Here there is one for all, and calling off is free.
+`TimerHeap` serves timers that are mostly cancelled before they expire. The event loop's own timers are built to expire:
+one for every call and one for every attempt, each cancelled a millisecond later, cost as much as much of the work that
+they guard. A heap needs one loop timer for all of them, and cancelling is free.
 """
 
 import asyncio
@@ -20,59 +21,60 @@ from typing import Any, Protocol
 from raincheck.core.records import TaskId
 
 FEW = 1_000
-"""So many that were called off are not worth tidying up."""
+"""Number of cancelled timers below which the heap is not compacted."""
 
 
-class Alarm:
-    """Something that is done later, unless it is called off."""
+class ScheduledCall:
+    """A scheduled callback that can be cancelled."""
 
-    __slots__ = ("_timers", "call", "context")
+    __slots__ = ("_timers", "callback", "context")
 
-    def __init__(self, call: Callable[[], object], timers: "Timers") -> None:
-        self.call: Callable[[], object] | None = call
+    def __init__(self, call: Callable[[], object], timers: "TimerHeap") -> None:
+        self.callback: Callable[[], object] | None = call
         self.context: Context | None = copy_context()
         self._timers = timers
 
     def cancel(self) -> None:
-        if self.call is not None:
-            self.forget()
-            self._timers.note_called_off()
+        if self.callback is not None:
+            self.release()
+            self._timers.note_cancelled()
 
-    def forget(self) -> None:
-        """Let go of what it holds: it may be remembered for a while."""
-        self.call = self.context = None
+    def release(self) -> None:
+        """Drop the references to the callback and its context: the heap may keep this entry for a while."""
+        self.callback = self.context = None
 
 
-class Timers:
-    """The alarms of one event loop."""
+class TimerHeap:
+    """The timers of one event loop, behind one loop timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._alarms: list[tuple[float, int, ScheduledCall]] = []
         self._called_off = 0
         self._numbers = count()
         self._rings_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
-        # So that nothing of whoever sets an alarm is held on to. Its own, since only one thread can be in a context.
+        # A context that holds no references of the code that sets a timer. Separate, since only one thread can be in a
+        # context.
         self._context = Context()
 
     def __len__(self) -> int:
-        """How many are remembered, with those of the called off that have not been forgotten yet."""
+        """Return the number of entries, including cancelled ones that are not yet removed."""
         return len(self._alarms)
 
-    def after(self, seconds: float, call: Callable[[], object]) -> Alarm:
-        """Have something done after so many seconds."""
-        at, alarm = self.loop.time() + seconds, Alarm(call, self)
-        # The number keeps those of one moment in order, and alarms from being compared.
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> ScheduledCall:
+        """Call the callback after this many seconds."""
+        at, alarm = self.loop.time() + seconds, ScheduledCall(callback, self)
+        # The number keeps entries with equal times in order, and the calls themselves from being compared.
         heappush(self._alarms, (at, next(self._numbers), alarm))
         if at < self._rings_at:
             self._arm(at)
         return alarm
 
-    def note_called_off(self) -> None:
+    def note_cancelled(self) -> None:
         self._called_off += 1
         if self._called_off > FEW and self._called_off > len(self._alarms) / 2:
-            self._alarms = [one for one in self._alarms if one[2].call is not None]
+            self._alarms = [one for one in self._alarms if one[2].callback is not None]
             heapify(self._alarms)
             self._called_off = 0
 
@@ -83,88 +85,89 @@ class Timers:
         self._timer = self.loop.call_at(at, self._ring, context=self._context)
 
     def _ring(self) -> None:
-        # The loop rings a little early rather than late.
+        # The loop may run a timer slightly early, but not late.
         now, self._rings_at, self._timer = max(self.loop.time(), self._rings_at), math.inf, None
-        # What is set meanwhile rings at the next turn, also if it is due at once: others want theirs.
+        # Timers set during this run wait for the next turn of the loop, even if they are already due: other tasks must
+        # run.
         last = next(self._numbers)
         try:
             while self._alarms and self._is_to_go(self._alarms[0], now, last):
                 alarm = heappop(self._alarms)[2]
-                call, context = alarm.call, alarm.context
+                call, context = alarm.callback, alarm.context
                 if call is None or context is None:
                     self._called_off -= 1
                 else:
-                    alarm.forget()
+                    alarm.release()
                     context.run(call)
         finally:
-            # Whatever one of them raises, the others ring.
+            # If a callback raises, the remaining timers still run.
             if self._alarms and self._alarms[0][0] < self._rings_at:
                 self._arm(self._alarms[0][0])
 
     @staticmethod
-    def _is_to_go(first: tuple[float, int, Alarm], now: float, last: int) -> bool:
+    def _is_to_go(first: tuple[float, int, ScheduledCall], now: float, last: int) -> bool:
         at, number, alarm = first
-        return alarm.call is None or (at <= now and number < last)
+        return alarm.callback is None or (at <= now and number < last)
 
 
 class Clock(Protocol):
-    """Something that knows what time it is, in UTC, and that can be waited on."""
+    """A source of UTC time, with timers."""
 
     def now(self) -> datetime: ...
 
-    def elapsed(self) -> float:
-        """Seconds that go on evenly, whoever sets the clock, and that stand still while the machine sleeps."""
+    def monotonic(self) -> float:
+        """Return seconds that advance evenly, unaffected by clock changes. They stop while the machine sleeps."""
         ...
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Something to await, which returns when so many seconds have passed on this clock since the call."""
+        """Return an awaitable that completes when this many seconds have passed on this clock since the call."""
         ...
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
-        """Have something called when so many seconds have passed, and return what prevents that."""
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
+        """Call the callback after this many seconds, and return a function that cancels it."""
         ...
 
 
 class SystemClock:
     """The clock of this machine."""
 
-    _timers: Timers | None = None
+    _timers: TimerHeap | None = None
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def elapsed(self) -> float:
+    def monotonic(self) -> float:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         loop, timers = asyncio.get_running_loop(), self._timers
         if timers is None or timers.loop is not loop:
-            # What was set in another loop rings there all the same.
-            timers = self._timers = Timers(loop)
-        return timers.after(seconds, call).cancel
+            # Timers set in another loop still run there.
+            timers = self._timers = TimerHeap(loop)
+        return timers.call_later(seconds, callback).cancel
 
 
-class StoresClock(SystemClock):
-    """The clock of whatever store is in use: that of this machine, until a store has been opened that has another."""
+class StoreClock(SystemClock):
+    """The clock of the store in use: this machine's clock until a store with its own clock is opened."""
 
     def __init__(self) -> None:
-        self._followed: Clock | None = None
+        self._source: Clock | None = None
 
     def now(self) -> datetime:
-        return super().now() if self._followed is None else self._followed.now()
+        return super().now() if self._source is None else self._source.now()
 
-    def follow(self, clock: Clock | None) -> None:
-        """Tell the time of this clock from now on; None is this machine's."""
-        self._followed = clock
+    def use(self, clock: Clock | None) -> None:
+        """Read the time from this clock from now on; None means this machine's clock."""
+        self._source = clock
 
 
 def new_task_id(now: datetime) -> TaskId:
-    """An id that nobody can guess, in characters that headers, URLs and models copy safely.
+    """Return an unguessable id, in characters that are safe in headers, URLs and text that models copy.
 
-    128 random bits, after the milliseconds since 1970. The time gives nothing away, since a task tells when it was
-    created; and it keeps tasks of one time together in a store's index, however many there are.
+    128 random bits follow the milliseconds since 1970. The time reveals nothing, since a task shows when it was
+    created, and it keeps tasks of the same time together in a store's index, however many there are.
     """
     return TaskId(f"{int(now.timestamp() * 1_000):012x}{secrets.token_hex(16)}")

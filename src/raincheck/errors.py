@@ -1,44 +1,36 @@
-"""Every error that raincheck raises, grouped by what the catcher should do.
+"""Every error that raincheck raises, grouped by what the code that catches it should do.
 
     RaincheckError
     ├── TaskError                  about one task; carries its id
-    │   ├── TaskNotFound           unknown, expired, or somebody else's: the three look alike
+    │   ├── TaskNotFound           unknown, expired, or another owner's: the three are indistinguishable
     │   ├── IllegalTransition      the task's phase does not allow it; nothing changed
-    │   ├── WrongState             the process is in another state than the one that was decided on
+    │   ├── WrongState             the instance is in another state than the one that was decided on
     │   ├── TransitionRefused      the workflow does not allow the transition now; nothing changed
-    │   ├── CancelRefused          the workflow does not allow the process to be cancelled now
-    │   ├── LeaseLost              the attempt no longer holds the task: stop quietly, never try the write again
-    │   ├── StaleChange            the task changed since it was read: read it again and decide anew
-    │   ├── AlreadyRecorded        a step, question or id that exists already; nothing changed
+    │   ├── CancelRefused          the workflow does not allow the instance to be cancelled now
+    │   ├── LeaseLost              the attempt no longer holds the task: stop quietly, never retry the write
+    │   ├── StaleChange            the task changed since it was read: read it again and decide again
+    │   ├── AlreadyRecorded        a step, input request or id that exists already; nothing changed
     │   ├── IdempotencyConflict    the key was used for a different request
     │   ├── CheckpointMismatch     the body is not the one that recorded the task's checkpoints: version the tool
-    │   └── TaskFailed            a child task ended without a result
-    ├── InvalidValue               a value that can't be taken as it is
+    │   └── TaskFailed             a child task ended without a result
+    ├── InvalidValue               a value that can't be accepted
     │   ├── NotJson                not JSON
-    │   ├── PayloadSealed          encrypted, and no key is at hand
-    │   ├── TooLarge               beyond a documented bound
+    │   ├── PayloadSealed          encrypted, and the key is not available
+    │   ├── TooLarge               beyond a documented limit
     │   └── UnknownTool            no tool of that name
     ├── QuotaExceeded              the owner has too many tasks: try again later
-    ├── StoreError                 the store could not do it; the driver's error is the `__cause__`
-    │   ├── StoreUnavailable       busy or not reachable: trying again is reasonable
-    │   ├── StoreFull              no room left
+    ├── StoreError                 the store operation failed; the driver's error is the `__cause__`
+    │   ├── StoreUnavailable       busy or not reachable: a retry is reasonable
+    │   ├── StoreFull              no space left
     │   ├── StoreReadOnly          the store can't be written
     │   ├── StoreCorrupt           the store is damaged
-    │   ├── NotAStore              something else is kept there
+    │   ├── NotAStore              the file or schema holds data of another program
     │   └── SchemaMismatch         written by another version of raincheck
-    ├── ToolError                  raised by a tool's body: an error that its caller should read
+    ├── ToolError                  raised by a tool's body: an error for its caller to read
     ├── ProtocolError              raised by a tool's body: a JSON-RPC error, with which the task fails
-    └── ConfigurationError         raised when things are put together, not at first use
+    └── ConfigurationError         raised at configuration time, not at first use
 
-A message says what happened, to what, and what to do. Facts that a program may want are attributes.
-
-Errors about one task.
-
-Values that can't be taken, and too many of them.
-
-Errors of stores.
-
-The base of all errors, and those that a tool's body or whoever puts a program together meets.
+A message states what happened, what it happened to, and what to do. Facts that a program may need are attributes.
 """
 
 import math
@@ -112,7 +104,7 @@ class IllegalTransition(TaskError):
 
 
 class WrongState(TaskError):
-    """The process is not in the state that the transition begins in. Nothing changed."""
+    """The instance is not in the state that the transition starts from. Nothing changed."""
 
     def __init__(self, task_id: str, action: str, expected: str, state: str | None) -> None:
         where = "is no process" if state is None else f"is in state {state!r}"
@@ -134,7 +126,7 @@ class TransitionRefused(TaskError):
 
 
 class CancelRefused(TaskError):
-    """The workflow does not let the process be cancelled now. Nothing changed. `reason` is a word for programs."""
+    """The workflow does not allow the instance to be cancelled now. Nothing changed. `reason` is machine-readable."""
 
     def __init__(self, task_id: str, reason: str, why: str) -> None:
         super().__init__(task_id, f"task {task_id!r} can't be cancelled ({reason}): {why}")
@@ -143,7 +135,7 @@ class CancelRefused(TaskError):
 
 
 class LeaseLost(TaskError):
-    """The attempt no longer holds the task. Stop quietly: whatever it would write is refused."""
+    """The attempt no longer holds the task. Stop quietly: every write of the attempt is refused."""
 
     def __init__(self, task_id: str, attempt: int) -> None:
         why = "it ended, was never claimed, or another attempt began"
@@ -153,14 +145,14 @@ class LeaseLost(TaskError):
 
 
 class StaleChange(TaskError):
-    """The task changed since it was read. Nothing was written: read it again and decide anew."""
+    """The task changed since it was read. Nothing was written: read it again and decide again."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(task_id, f"task {task_id!r} changed since it was read: load it again and decide anew")
 
 
 class AlreadyRecorded(TaskError):
-    """Something that may exist only once on a task, or a task of that id, exists already. Nothing was written."""
+    """A task with this id, or a part of a task that may exist only once, already exists. Nothing was written."""
 
     def __init__(self, task_id: str, what: str = "been created") -> None:
         message = f"task {task_id!r} already has {what}; nothing was written: use a new name, or read what is there"
@@ -172,7 +164,7 @@ class AlreadyRecorded(TaskError):
         return cls(task_id, f"step {name!r} ({occurrence})")
 
     @classmethod
-    def question(cls, task_id: str, key: str) -> Self:
+    def input_request(cls, task_id: str, key: str) -> Self:
         return cls(task_id, f"question {key!r}")
 
 
@@ -186,11 +178,11 @@ class IdempotencyConflict(TaskError):
 
 
 class CheckpointMismatch(TaskError):
-    """The body asks for other checkpoints than the task has recorded, so it can't go on from them."""
+    """The body requests other checkpoints than the task has recorded, so it can't resume from them."""
 
 
 class TaskFailed(TaskError):
-    """A task whose result was waited for ended without one. `phase` is how it ended, `error` what it left."""
+    """A task that was awaited ended without a result. `phase` is its final phase, `error` the error it left."""
 
     def __init__(self, task_id: str, phase: str, message: str, error: object) -> None:
         how = "reported an error" if phase == "completed" else phase
@@ -200,19 +192,19 @@ class TaskFailed(TaskError):
 
 
 class InvalidValue(RaincheckError, ValueError):
-    """A value that can't be taken as it is."""
+    """A value that can't be accepted."""
 
 
 class NotJson(InvalidValue):
-    """A value that JSON can't carry."""
+    """A value that JSON can't represent."""
 
 
 class PayloadSealed(InvalidValue):
-    """The payload is encrypted, and it was read without its key."""
+    """The payload is encrypted and was read without its key."""
 
 
 class TooLarge(InvalidValue):
-    """A value beyond its bound. Nothing was written."""
+    """A value beyond its limit. Nothing was written."""
 
     def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
         super().__init__(f"{what} has {size:,} {unit}, and {limit:,} are allowed: send less, or raise the limit")
@@ -222,7 +214,7 @@ class TooLarge(InvalidValue):
 
 
 class UnknownTool(InvalidValue):
-    """There is no tool of that name."""
+    """No tool of that name exists."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(f"there is no tool {name!r}: there is {', '.join(sorted(known)) or 'none at all'}")
@@ -241,7 +233,7 @@ class QuotaExceeded(RaincheckError):
 
 
 class StoreError(RaincheckError):
-    """The store could not do what was asked. Nothing is half-written."""
+    """The store operation failed. Nothing is half-written."""
 
     def __init__(self, store: str, message: str) -> None:
         super().__init__(f"{store}: {message}")
@@ -249,11 +241,11 @@ class StoreError(RaincheckError):
 
 
 class StoreUnavailable(StoreError):
-    """The store is busy, closed or out of reach. Trying again is reasonable."""
+    """The store is busy, closed or unreachable. A retry is reasonable."""
 
 
 class StoreFull(StoreError):
-    """The store has no room left."""
+    """The store has no space left."""
 
 
 class StoreReadOnly(StoreError):
@@ -265,7 +257,7 @@ class StoreCorrupt(StoreError):
 
 
 class NotAStore(StoreError):
-    """What is kept there was not made by raincheck. It was left untouched."""
+    """The file or schema was not created by raincheck. It was left untouched."""
 
 
 class SchemaMismatch(StoreError):
@@ -279,7 +271,7 @@ class SchemaMismatch(StoreError):
 
 
 class ToolError(RaincheckError):
-    """An error that the caller of the tool should read: the task completes with `content`, or else the message."""
+    """An error for the caller of the tool to read: the task completes with `content`, or else with the message."""
 
     def __init__(self, message: str, content: object = None) -> None:
         super().__init__(message)
@@ -287,7 +279,7 @@ class ToolError(RaincheckError):
 
 
 class ProtocolError(RaincheckError):
-    """A JSON-RPC error that the body of a tool chose: the task fails with it, and is not tried again."""
+    """A JSON-RPC error raised by a tool's body: the task fails with it and is not retried."""
 
     def __init__(self, message: str, code: int, data: object = None) -> None:
         super().__init__(message)
@@ -296,9 +288,9 @@ class ProtocolError(RaincheckError):
 
 
 class ConfigurationError(RaincheckError):
-    """Something was put together in a way that can't work."""
+    """A configuration that can't work."""
 
 
-def has(kind: type) -> bool:
-    """Whether that is one of these errors, and not one that somebody derived from them."""
+def is_raincheck_error(kind: type) -> bool:
+    """Return whether `kind` is one of the classes defined here, as opposed to a subclass defined elsewhere."""
     return kind.__module__ == __name__

@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass
 
 LOGGED_LIMIT = 4_000
-"""Characters of a traceback in the log. Handlers of rich need 2 ms for 1,000."""
+"""Maximum characters of a traceback in the log. Handlers of rich need 2 ms for 1,000."""
 
 OMITTED = "\n[...]\n"
 
@@ -31,7 +31,7 @@ def text_logger(name: str) -> logging.Logger:
 
 @dataclass(frozen=True, slots=True)
 class FailureMessage:
-    """What went wrong, and on the lines below it the traceback."""
+    """A log message, followed by a traceback on the lines below it."""
 
     message: str
     traceback: str

@@ -249,7 +249,7 @@ def run_apart(*words: str) -> "subprocess.CompletedProcess[str]":
 def run(*words: str, given: str = "", env: Mapping[str, str] | None = None) -> Done:
     """Run a command as somebody without a terminal does. In this process, which is quicker by a second."""
     # It would keep for good what other tests look for in logs.
-    with patch("raincheck.cli.remote.session.quiet"):
+    with patch("raincheck.cli.remote.session.silence_library_logs"):
         done = CliRunner().invoke(program, words, input=given, env=environment(**(env or {})))
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from raincheck import open_store
 from raincheck.cli.app import program
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 
 SERVER = """
 from mcp.server.mcpserver import MCPServer
@@ -57,13 +57,13 @@ def teach(store: str | None = "tasks.db", namespace: str = "reports", **seconds:
 
     async def learn() -> None:
         async with open_store(store) as opened:
-            await opened.learn(namespace, {tool: sketch_of(taken) for tool, taken in seconds.items()})
+            await opened.merge_durations(namespace, {tool: sketch_of(taken) for tool, taken in seconds.items()})
 
     asyncio.run(learn())
 
 
-def sketch_of(taken: list[float]) -> Sketch:
-    sketch = Sketch()
+def sketch_of(taken: list[float]) -> DurationHistogram:
+    sketch = DurationHistogram()
     for seconds in taken:
-        sketch = sketch.with_one(seconds)
+        sketch = sketch.with_duration(seconds)
     return sketch

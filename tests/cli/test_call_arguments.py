@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from raincheck.cli.exit_codes import Unusable
-from raincheck.cli.prompts.arguments import check_arguments, in_words, read_arguments, read_files, titles_of
+from raincheck.cli.exit_codes import UsageError
+from raincheck.cli.prompts.arguments import check_arguments, describe_schema, parse_arguments, read_files, titles_of
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -68,31 +68,31 @@ SCHEMA: dict[str, Any] = {
     ],
 )
 def test_a_value_is_read_as_the_schema_wants_it(word: str, value: object) -> None:
-    assert list(read_arguments([word], SCHEMA).values()) == [value]
+    assert list(parse_arguments([word], SCHEMA).values()) == [value]
 
 
 @pytest.mark.parametrize("word", ["count=1.5", "count=1_000", "ratio=nan", "is_new=perhaps", "where=x"])
 def test_what_can_not_be_read_so_stays_a_text_and_is_refused(word: str) -> None:
-    read = read_arguments([word], SCHEMA)
+    read = parse_arguments([word], SCHEMA)
     (name, value), *_ = read.items()
     assert isinstance(value, str)
-    with pytest.raises(Unusable, match=f"'{name}' is wrong, .* is not of type"):
+    with pytest.raises(UsageError, match=f"'{name}' is wrong, .* is not of type"):
         check_arguments("tool", read, SCHEMA)
 
 
 def test_an_array_is_given_item_by_item() -> None:
-    assert read_arguments(["tags=a", "tags=b", 'tags=["c"]'], SCHEMA) == {"tags": ["a", "b", "c"]}
+    assert parse_arguments(["tags=a", "tags=b", 'tags=["c"]'], SCHEMA) == {"tags": ["a", "b", "c"]}
 
 
 def test_anything_else_is_given_once() -> None:
-    with pytest.raises(Unusable, match="'count' is given twice"):
-        read_arguments(["count=1", "count=2"], SCHEMA)
+    with pytest.raises(UsageError, match="'count' is given twice"):
+        parse_arguments(["count=1", "count=2"], SCHEMA)
 
 
 def test_a_file_has_all_of_them_and_what_comes_later_counts(tmp_path: Path) -> None:
     file = tmp_path / "arguments.json"
     file.write_text(json.dumps({"name": "Ada", "count": 1, "tags": ["x"]}))
-    assert read_arguments(read_files([f"@{file}", "count=2", "tags=y"]), SCHEMA) == {
+    assert parse_arguments(read_files([f"@{file}", "count=2", "tags=y"]), SCHEMA) == {
         "name": "Ada",
         "count": 2,
         "tags": ["y"],
@@ -101,7 +101,7 @@ def test_a_file_has_all_of_them_and_what_comes_later_counts(tmp_path: Path) -> N
 
 def test_stdin_has_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"name": "Ada"}'))
-    assert read_arguments(read_files(["-", "count=2"]), SCHEMA) == {"name": "Ada", "count": 2}
+    assert parse_arguments(read_files(["-", "count=2"]), SCHEMA) == {"name": "Ada", "count": 2}
 
 
 @pytest.mark.parametrize(
@@ -114,21 +114,21 @@ def test_stdin_has_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_can_not_be_understood_is_said_with_how_to_write_it(word: str, why: str) -> None:
-    with pytest.raises(Unusable, match=why):
-        read_arguments(read_files([word]), SCHEMA)
+    with pytest.raises(UsageError, match=why):
+        parse_arguments(read_files([word]), SCHEMA)
 
 
 @pytest.mark.parametrize(("text", "why"), [("[1]", "is not an object .* but list"), ("{", "is not JSON")])
 def test_a_file_must_hold_an_object(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "arguments.json"
     file.write_text(text)
-    with pytest.raises(Unusable, match=why):
+    with pytest.raises(UsageError, match=why):
         read_files([f"@{file}"])
 
 
 def test_all_that_is_missing_or_unknown_is_told_with_what_it_should_be() -> None:
     schema = {**SCHEMA, "required": ["name", "colour"]}
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(UsageError) as refused:
         check_arguments("paint", {"nmae": "Ada", "zzz": 1}, schema)
     assert str(refused.value).startswith(
         "paint can't be called like that: 'nmae' is no argument of paint, did you mean 'name'?; "
@@ -141,7 +141,7 @@ def test_all_that_is_missing_or_unknown_is_told_with_what_it_should_be() -> None
 
 def test_what_is_wrong_deep_inside_is_named_by_its_place() -> None:
     with pytest.raises(
-        Unusable, match=r"'numbers\.1' is wrong, 'x' is not of type 'integer': numbers=… \(array of int"
+        UsageError, match=r"'numbers\.1' is wrong, 'x' is not of type 'integer': numbers=… \(array of int"
     ):
         check_arguments("tool", {"numbers": [1, "x"]}, SCHEMA)
 
@@ -159,17 +159,17 @@ def test_a_tool_that_takes_other_names_gets_them(more: dict[str, Any]) -> None:
 )
 def test_a_schema_that_is_at_fault_itself_refuses_nothing(broken: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"x": broken}}
-    check_arguments("tool", read_arguments(["x=1"], schema), schema)
+    check_arguments("tool", parse_arguments(["x=1"], schema), schema)
 
 
 def test_a_schema_is_put_into_words() -> None:
-    words = {name: in_words(kind, SCHEMA) for name, kind in SCHEMA["properties"].items()}
+    words = {name: describe_schema(kind, SCHEMA) for name, kind in SCHEMA["properties"].items()}
     assert words["maybe"] == "integer or null"
     assert words["numbers"] == "array of integer"
     assert words["colour"] == "one of red, blue"
     assert words["level"] == "one of 1, 2, high"
     assert words["anything"] == "anything"
-    assert in_words({"type": "string", "format": "date"}, {}) == "string (date)"
+    assert describe_schema({"type": "string", "format": "date"}, {}) == "string (date)"
 
 
 def test_choices_have_the_titles_that_either_way_of_writing_gives_them() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from calls_kit import COMMAND, OLDER_COMMAND, held, run
 
-from raincheck.client import TaskBook, TaskClient, by_hand
+from raincheck.client import SavedCalls, TaskClient, answer_later
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
@@ -223,8 +223,8 @@ def test_a_call_that_is_no_task_can_not_wait_for_an_answer() -> None:
 
 def test_what_a_model_is_asked_can_be_answered_by_whoever_knows(url: str) -> None:
     async def begin() -> str:
-        book = TaskBook(".local/state/raincheck/calls.book")
-        async with TaskClient(url, sampling_callback=by_hand, book=book) as client:
+        book = SavedCalls(".local/state/raincheck/calls.book")
+        async with TaskClient(url, sampling_callback=answer_later, saved_calls=book) as client:
             return (await client.call("think")).task_id or ""
 
     Path(".local/state/raincheck").mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCResponse
 
-from raincheck.cli.remote.connect import Contact, Incoming
+from raincheck.cli.remote.connect import ConnectionMonitor, Incoming
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
@@ -72,10 +72,10 @@ class Told:
     def __init__(self) -> None:
         self.words: list[str] = []
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
         self.words.append("lost")
 
-    def back(self) -> None:
+    def on_reconnect(self) -> None:
         self.words.append("back")
 
 
@@ -86,7 +86,7 @@ BY_PROXY = SessionMessage(JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code
 @pytest.mark.anyio
 async def test_what_a_transport_says_in_place_of_its_server_is_no_answer() -> None:
     told, coming = Told(), list[Incoming]()
-    contact = Contact(lambda: saying(coming), told)
+    contact = ConnectionMonitor(lambda: saying(coming), told)
     seen: list[list[str]] = []
     for said in (BY_PROXY, ANSWER, OSError(), BY_PROXY, ANSWER, ANSWER):
         coming[:] = [said]

@@ -8,8 +8,8 @@ import pytest
 from calls_kit import run
 
 from raincheck.cli.commands.call import check_quotes
-from raincheck.cli.exit_codes import Unusable
-from raincheck.cli.remote.target import CommandTarget, UnixTarget, UrlTarget, read_target
+from raincheck.cli.exit_codes import UsageError
+from raincheck.cli.remote.target import CommandTarget, UnixTarget, UrlTarget, parse_target
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -17,24 +17,24 @@ QUOTES = "if it belongs to the command of the server, put all of that in quotes,
 
 
 def test_a_url_is_a_url() -> None:
-    target = read_target("https://example.com/mcp", {"X": "y"})
+    target = parse_target("https://example.com/mcp", {"X": "y"})
     assert isinstance(target, UrlTarget)
-    assert target.name == target.shown == "https://example.com/mcp"
-    assert not target.ends_with_us
+    assert target.name == target.display_name == "https://example.com/mcp"
+    assert not target.ends_with_command
 
 
 def test_a_command_is_split_as_a_shell_does_and_found_again_from_another_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    target = read_target(f"{sys.executable} -c 'print(1)'", {})
+    target = parse_target(f"{sys.executable} -c 'print(1)'", {})
     assert isinstance(target, CommandTarget)
     assert target.name == f"cd {Path.cwd()} && {sys.executable} -c 'print(1)'"
-    assert target.shown == f"{sys.executable} -c 'print(1)'"
-    assert target.ends_with_us
+    assert target.display_name == f"{sys.executable} -c 'print(1)'"
+    assert target.ends_with_command
     name, here = target.name, Path.cwd()
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    again = read_target(name, {})
+    again = parse_target(name, {})
     assert again.name == name
     assert str(here) != os.getcwd()  # noqa: PTH109 - as the command would see it
 
@@ -43,16 +43,16 @@ def test_a_folder_with_blanks_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None
     folder = Path("two words")
     folder.mkdir()
     monkeypatch.chdir(folder)
-    target = read_target(sys.executable, {})
+    target = parse_target(sys.executable, {})
     assert f"cd '{Path.cwd()}' && " in target.name
-    assert read_target(target.name, {}).name == target.name
+    assert parse_target(target.name, {}).name == target.name
 
 
 def test_a_socket_is_found_again_from_another_folder() -> None:
     Path("it.sock").touch()
-    target = read_target("unix:it.sock", {})
+    target = parse_target("unix:it.sock", {})
     assert isinstance(target, UnixTarget)
-    assert (target.shown, target.name) == ("unix:it.sock", f"unix:{Path.cwd()}/it.sock")
+    assert (target.display_name, target.name) == ("unix:it.sock", f"unix:{Path.cwd()}/it.sock")
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,15 @@ def test_a_socket_is_found_again_from_another_folder() -> None:
     ],
 )
 def test_what_can_not_be_a_server_is_said_with_what_to_write(text: str, why: str) -> None:
-    with pytest.raises(Unusable) as refused:
-        read_target(text, {})
+    with pytest.raises(UsageError) as refused:
+        parse_target(text, {})
     assert why in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["python server.py", "unix:it.sock"])
 def test_headers_are_for_urls(text: str) -> None:
-    with pytest.raises(Unusable, match="headers are for servers with a URL"):
-        read_target(text, {"Authorization": "Bearer x"})
+    with pytest.raises(UsageError, match="headers are for servers with a URL"):
+        parse_target(text, {"Authorization": "Bearer x"})
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_headers_are_for_urls(text: str) -> None:
     ],
 )
 def test_quotes_that_were_forgotten_are_said_before_anything_is_started(words: list[str], why: str) -> None:
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(UsageError) as refused:
         check_quotes(words[0], words[1], words[2:])
     assert str(refused.value).endswith(why)
     done = run("call", *words)
@@ -132,5 +132,5 @@ def test_a_tool_may_be_called_as_a_file_here_is_unless_it_looks_like_one() -> No
         Path(name).touch()
     check_quotes("./srv", "deploy", [])
     for looks_so in ("deploy.toml", "./deploy"):
-        with pytest.raises(Unusable, match="is a file, and no tool"):
+        with pytest.raises(UsageError, match="is a file, and no tool"):
             check_quotes("./srv", looks_so, [])

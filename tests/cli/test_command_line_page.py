@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calls_kit import PATIENCE, PROGRAM, environment
 
-from raincheck.cli.exit_codes import Ending
+from raincheck.cli.exit_codes import ExitCode
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/use-the-command-line.md").read_text(encoding="utf-8")
 SERVER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
@@ -104,6 +104,6 @@ def test_every_block_of_commands_is_followed_by_what_it_prints() -> None:
     assert PAGE.count("```sh") == len(BLOCKS)
 
 
-@pytest.mark.parametrize("ending", list(Ending))
-def test_every_code_has_its_line(ending: Ending) -> None:
+@pytest.mark.parametrize("ending", list(ExitCode))
+def test_every_code_has_its_line(ending: ExitCode) -> None:
     assert f"\n| {ending.value} | " in PAGE

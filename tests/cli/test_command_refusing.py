@@ -29,7 +29,7 @@ NOWHERE = ["--store", "nowhere.db"]
         ["stats", *NOWHERE],
         ["tools", "nothing.py"],
         ["serve", "nothing.py", "--http", "127.0.0.1:0"],
-        ["conformance", "g1", "--only", "nothing", "http://127.0.0.1:9/mcp"],
+        ["conformance", "2025-11-25", "--only", "nothing", "http://127.0.0.1:9/mcp"],
     ],
     ids=lambda words: " ".join(words[:2]),
 )

@@ -1,4 +1,4 @@
-"""`raincheck conformance g1`: what it prints, and what it ends with."""
+"""`raincheck conformance 2025-11-25`: what it prints, and what it ends with."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def roles(tmp_path: Path) -> str:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(program, ["conformance", "g1", *words])
+    return CliRunner().invoke(program, ["conformance", "2025-11-25", *words])
 
 
 def fake(*arguments: str) -> list[str]:
@@ -129,14 +129,14 @@ def test_the_help_has_examples_and_says_what_it_ends_with() -> None:
     done = run("--help")
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
-    assert "raincheck conformance g1 http://127.0.0.1:8000/mcp" in text
+    assert "raincheck conformance 2025-11-25 http://127.0.0.1:8000/mcp" in text
     assert "0 if nothing failed" in text
     for option in ("--header", "--other-header", "--tools", "--only", "--json", "--timeout"):
         assert option in text
 
 
 def command(roles: str) -> list[str]:
-    words = ["conformance", "g1", "--tools", roles, "--only", "g1-version", *fake()]
+    words = ["conformance", "2025-11-25", "--tools", roles, "--only", "g1-version", *fake()]
     return [sys.executable, "-c", MAIN, *words]
 
 
@@ -179,7 +179,7 @@ def test_without_its_extra_the_program_says_what_to_install() -> None:
 
 
 def test_every_check_can_be_chosen_by_its_id() -> None:
-    from raincheck.cli.commands.conformance import choose
+    from raincheck.cli.commands.conformance import select_checks
 
     for check in CHECKS:
-        assert choose([check.id]) == [check]
+        assert select_checks([check.id]) == [check]

@@ -8,45 +8,51 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolRequestParams
 
 from raincheck import Tasks
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.engine.tool import make_tool
-from raincheck.server.explain import ExplainedTool, Gets, Treatment, explain_tool
+from raincheck.server.explain import CallerOutcome, CallerTreatment, ToolExplanation, explain_tool
 from raincheck.server.tools.policy import TaskPolicy
 from raincheck.server.tools.registry import ServedTool
-from raincheck.server.wait_policy import ENOUGH, SOON, Known, choose_inline, choose_plain
+from raincheck.server.wait_policy import (
+    MIN_SAMPLES,
+    SHORT_WAIT,
+    DurationEstimate,
+    choose_fallback_wait,
+    choose_inline_wait,
+)
 from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
 
 
-def sketch_of(*seconds: float) -> Sketch:
-    sketch = Sketch()
+def sketch_of(*seconds: float) -> DurationHistogram:
+    sketch = DurationHistogram()
     for one in seconds:
-        sketch = sketch.with_one(one)
+        sketch = sketch.with_duration(one)
     return sketch
 
 
-def explain(*seconds: float, plain_wait: float | None = 45.0, **policy: Any) -> ExplainedTool:
+def explain(*seconds: float, fallback_wait: float | None = 45.0, **policy: Any) -> ToolExplanation:
     """What is said of a tool with such a policy whose calls took so long."""
 
     async def body() -> None: ...
 
     tool = ServedTool(make_tool(body, "crunch"), TaskPolicy(**policy), None)
-    return explain_tool(tool, sketch_of(*seconds), plain_wait)
+    return explain_tool(tool, sketch_of(*seconds), fallback_wait)
 
 
 @pytest.mark.parametrize("policy", [{}, {"expected": 1.0}, {"expected": 600.0}, {"inline_for": 3.0}, {"inline_for": 0}])
 @pytest.mark.parametrize("seconds", [(), (0.2,) * 9, (0.2,) * 10, (600.0,) * 10, (1.0,) * 8 + (60.0,) * 2])
-@pytest.mark.parametrize("plain_wait", [45.0, 300.0])
+@pytest.mark.parametrize("fallback_wait", [45.0, 300.0])
 def test_callers_are_said_to_get_what_the_server_chooses_and_for_its_reasons(
-    policy: dict[str, Any], seconds: tuple[float, ...], plain_wait: float
+    policy: dict[str, Any], seconds: tuple[float, ...], fallback_wait: float
 ) -> None:
-    known = Known.of(sketch_of(*seconds), policy.get("expected"))
-    inline = choose_inline(TaskPolicy(**policy), known)
-    plain = choose_plain(TaskPolicy(**policy), known, plain_wait)
-    told = explain(*seconds, plain_wait=plain_wait, **policy)
-    assert told.with_tasks == Treatment(Gets.TASK, inline.seconds, inline.why)
-    assert told.without_tasks == Treatment(Gets.TOLD, plain.seconds, plain.why)
+    known = DurationEstimate.from_measurements(sketch_of(*seconds), policy.get("expected"))
+    inline = choose_inline_wait(TaskPolicy(**policy), known)
+    plain = choose_fallback_wait(TaskPolicy(**policy), known, fallback_wait)
+    told = explain(*seconds, fallback_wait=fallback_wait, **policy)
+    assert told.with_tasks == CallerTreatment(CallerOutcome.TASK, inline.seconds, inline.reason)
+    assert told.without_tasks == CallerTreatment(CallerOutcome.FALLBACK, plain.seconds, plain.reason)
 
 
 def test_a_tool_that_nobody_has_called_has_no_times() -> None:
@@ -63,22 +69,22 @@ def test_half_and_9_of_10_are_told_apart() -> None:
 
 
 def test_a_tool_that_requires_tasks_refuses_callers_without() -> None:
-    told = explain(*[0.1] * ENOUGH, mode="required")
-    assert (told.with_tasks.gets, told.with_tasks.waits_seconds) == (Gets.TASK, 0)
-    assert (told.without_tasks.gets, told.without_tasks.waits_seconds) == (Gets.REFUSED, 0)
+    told = explain(*[0.1] * MIN_SAMPLES, mode="required")
+    assert (told.with_tasks.gets, told.with_tasks.waits_seconds) == (CallerOutcome.TASK, 0)
+    assert (told.without_tasks.gets, told.without_tasks.waits_seconds) == (CallerOutcome.REFUSED, 0)
     assert told.without_tasks.why == 'it is for callers that take tasks (mode="required")'
 
 
 def test_a_tool_that_forbids_tasks_lets_everybody_wait() -> None:
-    told = explain(*[600.0] * ENOUGH, mode="forbidden", inline_for=3.0)
+    told = explain(*[600.0] * MIN_SAMPLES, mode="forbidden", inline_for=3.0)
     assert told.with_tasks == told.without_tasks
-    assert (told.with_tasks.gets, told.with_tasks.waits_seconds) == (Gets.RESULT, None)
+    assert (told.with_tasks.gets, told.with_tasks.waits_seconds) == (CallerOutcome.RESULT, None)
 
 
 def test_callers_without_tasks_wait_for_the_result_where_the_server_says_so() -> None:
-    told = explain(*[600.0] * ENOUGH, plain_wait=None)
-    assert (told.without_tasks.gets, told.without_tasks.waits_seconds) == (Gets.RESULT, None)
-    assert told.with_tasks.gets is Gets.TASK
+    told = explain(*[600.0] * MIN_SAMPLES, fallback_wait=None)
+    assert (told.without_tasks.gets, told.without_tasks.waits_seconds) == (CallerOutcome.RESULT, None)
+    assert told.with_tasks.gets is CallerOutcome.TASK
 
 
 async def test_only_tools_whose_calls_become_tasks_are_told_of_in_the_order_of_the_list() -> None:
@@ -119,7 +125,7 @@ async def test_a_low_level_server_has_the_tools_that_were_named() -> None:
     tasks = Tasks(Server("low", on_call_tool=call), "memory:")
     tasks.enable("crunch", expected=600)
     (told,) = (await tasks.explain()).tools
-    assert (told.name, told.without_tasks.waits_seconds) == ("crunch", SOON)
+    assert (told.name, told.without_tasks.waits_seconds) == ("crunch", SHORT_WAIT)
 
 
 async def _nothing() -> None: ...

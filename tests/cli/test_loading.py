@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from raincheck.cli.loader import load_tasks, split_target, stdout_aside
+from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr, split_target
 from raincheck.errors import ConfigurationError
 from raincheck.server import Tasks
 from raincheck.server.sdk_compat import AnyServer
@@ -232,7 +232,7 @@ def test_a_drive_is_not_mistaken_for_a_file_with_an_object() -> None:
 
 
 def test_what_is_printed_meanwhile_goes_to_stderr_by_whatever_means(capfd: pytest.CaptureFixture[str]) -> None:
-    with stdout_aside():
+    with redirect_stdout_to_stderr():
         sys.stdout.write("by Python\n")
         os.write(1, b"by the system\n")
         subprocess.run([sys.executable, "-c", "print('by a program')"], check=True)

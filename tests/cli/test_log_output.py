@@ -16,7 +16,7 @@ from mcp.server.mcpserver.utilities.logging import configure_logging
 from rich.logging import RichHandler
 
 from raincheck.cli.output import log
-from raincheck.cli.output.log import WINDOW, JsonFormatter, LogFormat, LogHandler, TextFormatter, install_handler
+from raincheck.cli.output.log import REPEAT_WINDOW, JsonFormatter, LogFormat, LogHandler, TextFormatter, install_handler
 from raincheck.tracebacks import text_logger
 
 TASK_ID = "01a1e0587e4040711d28f872842ab102ad4fa6b73298"
@@ -63,7 +63,7 @@ class Log:
 
     def end_window(self) -> None:
         ((seconds, action),) = self.windows
-        assert seconds == WINDOW
+        assert seconds == REPEAT_WINDOW
         self.windows.clear()
         action()
 

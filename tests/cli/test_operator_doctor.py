@@ -13,12 +13,12 @@ from operator_kit import START, STORE, in_store, lines, one_of_each, told
 from raincheck.core.commands import Complete, Park
 from raincheck.core.payload import encode
 from raincheck.core.records import Tool
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-async def nothing(_: Scene) -> None: ...
+async def nothing(_: StoreHarness) -> None: ...
 
 
 def found(clock: FakeClock | None = None, ends_with: int = 0) -> dict[str, dict[str, Any]]:
@@ -79,7 +79,7 @@ def test_a_disk_that_is_nearly_full_is_found(mib: int, verdict: str, monkeypatch
 
 def test_a_log_that_does_not_shrink_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     in_store(nothing)
-    monkeypatch.setattr("raincheck.operations.file_health.LONG_LOG", 1)
+    monkeypatch.setattr("raincheck.operations.file_health.LARGE_WAL", 1)
     holder = sqlite3.connect(STORE)
     holder.execute("BEGIN")
     holder.execute("SELECT * FROM tasks").fetchall()
@@ -118,8 +118,8 @@ def test_a_damaged_file_is_bad() -> None:
 def test_leases_and_deadlines_that_nobody_looks_for_are_bad() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
-        await scene.begin()
+    async def work(scene: StoreHarness) -> None:
+        await scene.create_running()
         await scene.create(deadline_at=START + timedelta(seconds=10))
 
     in_store(work, clock)
@@ -136,7 +136,7 @@ def test_leases_and_deadlines_that_nobody_looks_for_are_bad() -> None:
 def test_a_task_for_a_tool_that_nobody_has_been_seen_to_have_is_found() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         await scene.create(tool=Tool("deploy", "2"))
         await scene.create(tool=Tool("deploy", "2"))
         scene.clock.advance(120)
@@ -154,14 +154,14 @@ def test_a_task_for_a_tool_that_nobody_has_been_seen_to_have_is_found() -> None:
 def test_what_waits_for_busy_workers_is_not_said_to_have_none() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
-        done = await scene.begin()
+    async def work(scene: StoreHarness) -> None:
+        done = await scene.create_running()
         await scene.create()
         scene.clock.advance(120)
-        await scene.do(done, Complete(1, encode(1)))
+        await scene.apply(done, Complete(1, encode(1)))
         await scene.create(tool=Tool("deploy"))
         scene.clock.advance(120)
-        await scene.begin(tool=Tool("other"))
+        await scene.create_running(tool=Tool("other"))
         await scene.create(tool=Tool("other", "2"))
 
     in_store(work, clock)
@@ -177,8 +177,8 @@ def test_what_waits_for_busy_workers_is_not_said_to_have_none() -> None:
 def test_a_worker_whose_lease_ran_out_is_none() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
-        await scene.begin()
+    async def work(scene: StoreHarness) -> None:
+        await scene.create_running()
         await scene.create()
 
     in_store(work, clock)
@@ -189,10 +189,10 @@ def test_a_worker_whose_lease_ran_out_is_none() -> None:
 def test_another_version_that_is_run_is_named() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         await scene.create(tool=Tool("deploy", "2"))
         scene.clock.advance(100)
-        await scene.begin(tool=Tool("deploy", "1"))
+        await scene.create_running(tool=Tool("deploy", "1"))
 
     in_store(work, clock)
     assert found(clock)["workers"]["said"].endswith("in the last 10 min; version 1 of it is run")
@@ -201,9 +201,9 @@ def test_another_version_that_is_run_is_named() -> None:
 def test_a_parked_task_that_nobody_takes_up_again_is_found() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
-        task = await scene.begin()
-        await scene.do(task, Park(1, seen=0, until=START + timedelta(seconds=60)))
+    async def work(scene: StoreHarness) -> None:
+        task = await scene.create_running()
+        await scene.apply(task, Park(1, seen_signals=0, until=START + timedelta(seconds=60)))
 
     in_store(work, clock)
     clock.advance(900)
@@ -214,7 +214,7 @@ def test_a_parked_task_that_nobody_takes_up_again_is_found() -> None:
 def test_the_task_that_has_waited_longest_is_named(seconds: float, verdict: str) -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         await scene.create()
         scene.clock.advance(10)
         await scene.create()
@@ -231,7 +231,7 @@ def test_tasks_from_the_future_are_found(seconds: float, verdict: str) -> None:
     clock = FakeClock(START)
     clock.advance(seconds)
 
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         await scene.create()
 
     in_store(work, clock)

@@ -9,12 +9,12 @@ from rich.console import Console
 from raincheck.cli.commands.tasks.ls import task_table
 from raincheck.clock import new_task_id
 from raincheck.core.commands import Fail, Note, Release
-from raincheck.core.lifecycle import TERMINAL, Phase, Status
+from raincheck.core.lifecycle import TERMINAL_PHASES, Phase, Status
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.records import Progress, Task, Tool
-from raincheck.operations.select import EndedWord, StatusWord
-from raincheck.testing import FakeClock, Scene
+from raincheck.operations.select import EndStatusChoice, StatusChoice
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -24,8 +24,8 @@ def listed(*words: str, clock: FakeClock | None = None) -> list[str]:
 
 
 def test_the_words_for_a_status_are_the_wires_and_the_phases() -> None:
-    assert set(StatusWord) == set(Status) | set(Phase)
-    assert set(EndedWord) == TERMINAL
+    assert set(StatusChoice) == set(Status) | set(Phase)
+    assert set(EndStatusChoice) == TERMINAL_PHASES
 
 
 def test_tasks_are_listed_newest_first_with_what_an_operator_looks_for() -> None:
@@ -46,7 +46,7 @@ def test_tasks_are_listed_newest_first_with_what_an_operator_looks_for() -> None
 
 
 def test_everybodys_tasks_of_every_server_are_listed_with_whose_they_are() -> None:
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         await scene.create()
         await scene.create(owner=Owner.anonymous(), namespace="others", tool=Tool("deploy", "2"))
         await scene.create(owner=Owner.local())
@@ -61,11 +61,11 @@ def test_everybodys_tasks_of_every_server_are_listed_with_whose_they_are() -> No
 
 
 def test_progress_and_what_the_task_says_are_shown() -> None:
-    async def work(scene: Scene) -> None:
-        task = await scene.begin()
-        await scene.do(task, Note(1, progress=Progress(3, 12), status_message="crunching"))
-        task = await scene.begin()
-        await scene.do(task, Note(1, progress=Progress(3.5), asked=(scene.question("publish"),)))
+    async def work(scene: StoreHarness) -> None:
+        task = await scene.create_running()
+        await scene.apply(task, Note(1, progress=Progress(3, 12), status_message="crunching"))
+        task = await scene.create_running()
+        await scene.apply(task, Note(1, progress=Progress(3.5), input_requests=(scene.input_request("publish"),)))
 
     in_store(work)
     assert lines("tasks", "ls")[1:] == [
@@ -77,10 +77,10 @@ def test_progress_and_what_the_task_says_are_shown() -> None:
 def test_where_there_is_no_terminal_each_task_has_one_line() -> None:
     long = " ".join(["there is no room"] * 7)
 
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         for owner in (Owner.local(), Owner.token("issuer", "somebody-" * 9)):
-            task = await scene.begin(owner=owner, tool=Tool("tool-" * 12))
-            await scene.do(task, Fail(1, encode(1), long, retryable=False))
+            task = await scene.create_running(owner=owner, tool=Tool("tool-" * 12))
+            await scene.apply(task, Fail(1, encode(1), long, retryable=False))
 
     in_store(work)
     header, *rows = lines("tasks", "ls")
@@ -92,9 +92,11 @@ def test_where_there_is_no_terminal_each_task_has_one_line() -> None:
 def test_what_a_task_says_can_not_steer_the_terminal() -> None:
     nasty = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\n[red]markup[/red]\x9b31m"
 
-    async def work(scene: Scene) -> None:
-        task = await scene.begin(tool=Tool("t\x1b[31m"), namespace="reports", owner=Owner.token("i\x1b[1m", "[b]bob"))
-        await scene.do(task, Note(1, status_message=nasty, steps=(scene.step("s\x1b[5m", result="\x1b[6m"),)))
+    async def work(scene: StoreHarness) -> None:
+        task = await scene.create_running(
+            tool=Tool("t\x1b[31m"), namespace="reports", owner=Owner.token("i\x1b[1m", "[b]bob")
+        )
+        await scene.apply(task, Note(1, status_message=nasty, steps=(scene.step("s\x1b[5m", result="\x1b[6m"),)))
         await scene.create()
 
     in_store(work)
@@ -125,16 +127,16 @@ def test_a_status_narrows(words: list[str], found: set[str]) -> None:
 
 
 def test_tasks_that_wait_for_an_answer_are_found_whatever_their_phase() -> None:
-    async def work(scene: Scene) -> None:
-        await scene.do(await scene.begin(), Note(1, asked=(scene.question("publish"),)))
-        await scene.begin()
+    async def work(scene: StoreHarness) -> None:
+        await scene.apply(await scene.create_running(), Note(1, input_requests=(scene.input_request("publish"),)))
+        await scene.create_running()
 
     in_store(work)
     assert listed("--status", "input_required") == ["task-0001"]
     assert listed("--status", "working") == ["task-0002"]
 
 
-async def of_several(scene: Scene) -> None:
+async def of_several(scene: StoreHarness) -> None:
     await scene.create(owner=Owner.token("https://a.example", "ann"), namespace="one")
     await scene.create(owner=Owner.token("https://b.example", "ann"), namespace="two", tool=Tool("deploy"))
     await scene.create(owner=Owner.local(), namespace="two")
@@ -173,7 +175,7 @@ def test_a_limit_shows_the_newest_and_says_that_there_are_more() -> None:
 
 
 def test_a_limit_counts_what_is_found_and_not_what_was_looked_at() -> None:
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         await scene.create(owner=Owner.local())
         for _ in range(7):
             await scene.create()
@@ -183,11 +185,15 @@ def test_a_limit_counts_what_is_found_and_not_what_was_looked_at() -> None:
 
 
 def test_a_terminal_of_eighty_columns_has_room_for_a_task_in_a_line() -> None:
-    async def work(scene: Scene) -> list[Task]:
-        ours = await scene.begin(id=new_task_id(START), tool=Tool("a_rather_long_name_of_a_tool", "2"))
-        ours = await scene.do(ours, Note(1, progress=Progress(3, 12), asked=(scene.question("publish"),)))
-        theirs = await scene.begin(id=new_task_id(START), owner=Owner.client("a-client-of-theirs"), namespace="reports")
-        await scene.do(theirs, Release(1))
+    async def work(scene: StoreHarness) -> list[Task]:
+        ours = await scene.create_running(id=new_task_id(START), tool=Tool("a_rather_long_name_of_a_tool", "2"))
+        ours = await scene.apply(
+            ours, Note(1, progress=Progress(3, 12), input_requests=(scene.input_request("publish"),))
+        )
+        theirs = await scene.create_running(
+            id=new_task_id(START), owner=Owner.client("a-client-of-theirs"), namespace="reports"
+        )
+        await scene.apply(theirs, Release(1))
         (theirs,) = await scene.claim()
         return [ours, theirs]
 
@@ -203,7 +209,7 @@ def test_a_terminal_of_eighty_columns_has_room_for_a_task_in_a_line() -> None:
 
 
 def test_an_empty_store_has_no_tasks() -> None:
-    async def nothing(_: Scene) -> None: ...
+    async def nothing(_: StoreHarness) -> None: ...
 
     in_store(nothing)
     assert lines("tasks", "ls") == ["no tasks"]
@@ -220,9 +226,9 @@ def test_what_has_expired_is_not_listed() -> None:
 def test_json_has_stable_names() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> Task:
-        task = await scene.begin(deadline_at=scene.clock.now().replace(hour=5))
-        return await scene.do(task, Note(1, progress=Progress(1, 2), status_message="going"))
+    async def work(scene: StoreHarness) -> Task:
+        task = await scene.create_running(deadline_at=scene.clock.now().replace(hour=5))
+        return await scene.apply(task, Note(1, progress=Progress(1, 2), status_message="going"))
 
     in_store(work, clock)
     assert told("tasks", "ls") == [

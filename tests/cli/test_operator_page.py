@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from raincheck.cli.app import program
 from raincheck.core.commands import Complete, Fail, Note, Park
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.records import InputKind, InputRequest, Progress, TaskId, Tool
 from raincheck.stores.requests import HeldAttempt
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import ALICE, BOB
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/operate-a-store.md").read_text(encoding="utf-8")
@@ -39,41 +39,43 @@ class Usage(NamedTuple):
     free: int
 
 
-def id_at(scene: Scene, ending: str) -> TaskId:
+def id_at(scene: StoreHarness, ending: str) -> TaskId:
     return TaskId(f"{int(scene.clock.now().timestamp() * 1_000):012x}{ending:0<32}")
 
 
-async def two_hours(scene: Scene) -> None:
+async def two_hours(scene: StoreHarness) -> None:
     """What has happened when the page begins."""
     clock, store = scene.clock, scene.store
-    task = await scene.begin(id=id_at(scene, "5f3a90c2"), retention=LONG)
+    task = await scene.create_running(id=id_at(scene, "5f3a90c2"), retention=LONG)
     clock.advance(71)
-    await scene.do(task, Complete(1, encode({"content": [{"type": "text", "text": "the report of 2026"}]})))
+    await scene.apply(task, Complete(1, encode({"content": [{"type": "text", "text": "the report of 2026"}]})))
     clock.jump_to(START + timedelta(minutes=20))
-    task = await scene.begin(id=id_at(scene, "b81d04e7"), owner=BOB, retention=LONG)
+    task = await scene.create_running(id=id_at(scene, "b81d04e7"), owner=BOB, retention=LONG)
     clock.advance(38)
-    await scene.do(task, Note(1, steps=(scene.step("load", result={"rows": 12}),)))
+    await scene.apply(task, Note(1, steps=(scene.step("load", result={"rows": 12}),)))
     clock.advance(4)
     error, detail = (
         encode({"code": -32603, "message": "internal error"}),
         encode({"error_id": "6f81c2aa", "type": "OSError", "traceback": TRACEBACK}),
     )
-    await scene.do(task, Fail(1, error, "the disk is full", retryable=False, detail=detail))
+    await scene.apply(task, Fail(1, error, "the disk is full", retryable=False, detail=detail))
     clock.jump_to(START + timedelta(minutes=90))
-    task = await scene.begin(id=id_at(scene, "20cc71ab"), tool=Tool("deploy"), owner=Owner.local())
+    task = await scene.create_running(id=id_at(scene, "20cc71ab"), tool=Tool("deploy"), owner=Owner.local())
     question = InputRequest("approve", InputKind.ELICITATION, encode({"message": "Go live?"}), clock.now(), 1)
-    await scene.do(task, Note(1, asked=(question,)))
-    await scene.do(task, Park(1, seen=0))
+    await scene.apply(task, Note(1, input_requests=(question,)))
+    await scene.apply(task, Park(1, seen_signals=0))
     clock.jump_to(START + timedelta(minutes=118))
-    task = await scene.begin(id=id_at(scene, "e4f2d619"), owner=ALICE)
-    await scene.do(task, Note(1, progress=Progress(3, 12), status_message="crunching"))
+    task = await scene.create_running(id=id_at(scene, "e4f2d619"), owner=ALICE)
+    await scene.apply(task, Note(1, progress=Progress(3, 12), status_message="crunching"))
     clock.jump_to(START + timedelta(hours=2))
     await store.extend_leases([HeldAttempt(task.id, 1)], until=clock.now() + timedelta(seconds=20))
     clock.advance(-90)
     await scene.create(id=id_at(scene, "0b96a3f5"), tool=Tool("convert", "2"), owner=ALICE)
     clock.advance(90)
-    build = Sketch().with_all([40.0] * 12 + [70.0] * 60 + [100.0] * 30 + [400.0] * 4)
-    await store.learn("reports", {"build_report": build, "deploy": Sketch().with_all([300.0] * 5 + [900.0] * 3)})
+    build = DurationHistogram().with_durations([40.0] * 12 + [70.0] * 60 + [100.0] * 30 + [400.0] * 4)
+    await store.merge_durations(
+        "reports", {"build_report": build, "deploy": DurationHistogram().with_durations([300.0] * 5 + [900.0] * 3)}
+    )
 
 
 def test_there_are_commands_on_the_page() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from raincheck.cli.commands.stats import BLOCKS, PLAIN, bar, levels_for, sparkline
-from raincheck.operations.statistics import gathered
+from raincheck.cli.commands.stats import BLOCKS, PLAIN, bar, plot_characters, sparkline
+from raincheck.operations.statistics import merge_columns
 
 
 def test_a_sparkline_has_a_column_for_each_value() -> None:
@@ -37,7 +37,7 @@ def test_a_bar_is_as_long_as_its_share(share: float, shown: str) -> None:
 
 @given(st.lists(st.integers(0, 100)), st.integers(1, 20))
 def test_what_is_gathered_is_all_there_in_no_more_columns(values: list[int], most: int) -> None:
-    columns = gathered(values, most)
+    columns = merge_columns(values, most)
     assert len(columns) <= most or not values
     assert sum(columns) == sum(values)
 
@@ -47,4 +47,4 @@ def test_what_is_gathered_is_all_there_in_no_more_columns(values: list[int], mos
 )
 def test_blocks_are_for_terminals_that_can_show_them(is_terminal: bool, encoding: str, levels: str) -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    assert levels_for(Console(file=file, force_terminal=is_terminal)) == levels
+    assert plot_characters(Console(file=file, force_terminal=is_terminal)) == levels

@@ -18,7 +18,7 @@ from raincheck.core.commands import Cancel, Complete, Note
 from raincheck.core.owner import Owner
 from raincheck.core.payload import SEAL, Payload, encode
 from raincheck.core.records import Task
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -38,9 +38,9 @@ def test_what_ended_longer_ago_than_a_week_is_deleted_and_nothing_else() -> None
     old = in_store(one_of_each, clock)
     clock.advance(8 * DAY)
 
-    async def newer(scene: Scene) -> Task:
+    async def newer(scene: StoreHarness) -> Task:
         await scene.claim(limit=10)
-        return await scene.do(await scene.create(id=old["queued"].id.replace("8", "9")), Cancel("alice"))
+        return await scene.apply(await scene.create(id=old["queued"].id.replace("8", "9")), Cancel("alice"))
 
     new = in_store(newer, clock)
     assert lines("tasks", "purge", "--yes", clock=clock) == ["4 tasks deleted"]
@@ -144,10 +144,10 @@ def test_a_time_that_can_not_be_understood_is_refused(time: str) -> None:
 def test_the_time_counts_from_the_end_of_a_task(time: str, gone: int) -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
-        task = await scene.begin(retention=LONG)
+    async def work(scene: StoreHarness) -> None:
+        task = await scene.create_running(retention=LONG)
         scene.clock.advance(3_600)
-        await scene.do(task, Complete(1, encode(1)))
+        await scene.apply(task, Complete(1, encode(1)))
 
     in_store(work, clock)
     clock.advance(60)
@@ -155,12 +155,12 @@ def test_the_time_counts_from_the_end_of_a_task(time: str, gone: int) -> None:
 
 
 def test_a_child_whose_parent_lives_is_left_and_that_is_told() -> None:
-    async def work(scene: Scene) -> None:
-        parent = await scene.begin(retention=LONG)
-        await scene.do(parent, Note(1, spawned=(scene.creation(parent_id=parent.id, retention=LONG),)))
+    async def work(scene: StoreHarness) -> None:
+        parent = await scene.create_running(retention=LONG)
+        await scene.apply(parent, Note(1, spawned=(scene.creation(parent_id=parent.id, retention=LONG),)))
         (child,) = await scene.claim()
-        await scene.do(child, Complete(1, encode(1)))
-        await scene.do(await scene.create(retention=LONG), Cancel("alice"))
+        await scene.apply(child, Complete(1, encode(1)))
+        await scene.apply(await scene.create(retention=LONG), Cancel("alice"))
 
     in_store(work)
     assert lines("tasks", "purge", "--yes", clock=after(30), ends_with=1) == [
@@ -170,11 +170,11 @@ def test_a_child_whose_parent_lives_is_left_and_that_is_told() -> None:
 
 
 def test_many_are_deleted_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purge, "BATCH", 3)
+    monkeypatch.setattr(purge, "BATCH_SIZE", 3)
 
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         for _ in range(10):
-            await scene.do(await scene.create(retention=LONG), Cancel("alice"))
+            await scene.apply(await scene.create(retention=LONG), Cancel("alice"))
 
     in_store(work)
     assert told("tasks", "purge", "--yes", clock=after(30))["deleted"] == 10
@@ -221,7 +221,7 @@ def test_what_is_not_there_is_told_and_the_others_are_exported() -> None:
 
 
 def test_what_is_sealed_is_marked_and_who_called_is_not_exported() -> None:
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         sealed = Payload(SEAL + b"sesame\xff\x00")
         await scene.create(arguments=sealed, caller=encode({"identity": "open-sesame"}), owner=Owner.anonymous())
 
@@ -233,7 +233,7 @@ def test_what_is_sealed_is_marked_and_who_called_is_not_exported() -> None:
 
 
 def test_an_export_stops_quietly_when_nobody_reads_on() -> None:
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         for _ in range(300):
             await scene.create(arguments=encode("x" * 1_000))
 

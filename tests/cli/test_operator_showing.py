@@ -12,27 +12,27 @@ from raincheck.core.commands import Complete, Fail, Note, Park, Pause, Release
 from raincheck.core.payload import SEAL, Payload, encode
 from raincheck.core.records import Artifact, Progress, Task, TaskId
 from raincheck.operations.select import NoSuchTask, find_task
-from raincheck.operations.serialize import document_of
+from raincheck.operations.serialize import load_task_document
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-async def rich_task(scene: Scene) -> Task:
-    task = await scene.begin()
+async def rich_task(scene: StoreHarness) -> Task:
+    task = await scene.create_running()
     scene.clock.advance(5)
     note = Note(
         1,
         progress=Progress(3, 12),
         status_message="crunching",
         steps=(scene.step("load", result=["row"]), scene.step("load", 1, result=2)),
-        asked=(scene.question("publish"),),
+        input_requests=(scene.input_request("publish"),),
         artifacts=(Artifact("draft", encode("the draft"), scene.clock.now()),),
         variables=encode({"page": 7}),
     )
-    return await scene.do(task, note)
+    return await scene.apply(task, note)
 
 
 def test_everything_about_a_task_is_shown() -> None:
@@ -97,9 +97,9 @@ def test_json_has_the_same_and_what_to_do() -> None:
 def test_what_is_long_is_clipped_unless_all_of_it_is_asked_for() -> None:
     trace = "Traceback:\n  in line 1\nValueError: boom " + "x" * 1_000 + " the end"
 
-    async def work(scene: Scene) -> None:
-        task = await scene.begin()
-        await scene.do(task, Fail(1, encode({"m": "y" * 1_000}), "boom", retryable=False, detail=encode(trace)))
+    async def work(scene: StoreHarness) -> None:
+        task = await scene.create_running()
+        await scene.apply(task, Fail(1, encode({"m": "y" * 1_000}), "boom", retryable=False, detail=encode(trace)))
 
     in_store(work)
     short, full = run("tasks", "show", "task-0001").stdout, run("tasks", "show", "task-0001", "--full").stdout
@@ -112,10 +112,10 @@ def test_what_is_long_is_clipped_unless_all_of_it_is_asked_for() -> None:
 
 
 def test_of_a_long_history_the_first_and_the_latest_are_shown() -> None:
-    async def work(scene: Scene) -> None:
-        task = await scene.begin()
+    async def work(scene: StoreHarness) -> None:
+        task = await scene.create_running()
         for number in range(60):
-            await scene.do(task, Note(1, steps=(scene.step(f"step-{number}"),)))
+            await scene.apply(task, Note(1, steps=(scene.step(f"step-{number}"),)))
 
     in_store(work)
     short = lines("tasks", "show", "task-0001")
@@ -131,10 +131,10 @@ def test_of_a_long_history_the_first_and_the_latest_are_shown() -> None:
 def test_what_is_sealed_is_said_to_be_and_never_printed() -> None:
     sealed = Payload(SEAL + b"\x00secret\xff")
 
-    async def work(scene: Scene) -> None:
-        task = await scene.begin(arguments=sealed, caller=sealed)
-        await scene.do(task, Note(1, variables=Payload(b"{not json")))
-        await scene.do(task, Fail(1, sealed, "boom", retryable=False))
+    async def work(scene: StoreHarness) -> None:
+        task = await scene.create_running(arguments=sealed, caller=sealed)
+        await scene.apply(task, Note(1, variables=Payload(b"{not json")))
+        await scene.apply(task, Fail(1, sealed, "boom", retryable=False))
 
     in_store(work)
     printed = lines("tasks", "show", "task-0001", "--full")
@@ -175,10 +175,10 @@ def test_it_says_what_to_do_about_a_task_in_every_phase(name: str, advice: str) 
 def test_what_waits_for_a_moment_or_is_past_its_deadline_is_said_to() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
-        await scene.do(await scene.begin(), Park(1, seen=0, until=START + timedelta(minutes=5)))
+    async def work(scene: StoreHarness) -> None:
+        await scene.apply(await scene.create_running(), Park(1, seen_signals=0, until=START + timedelta(minutes=5)))
         late = await scene.create(deadline_at=START + timedelta(seconds=10))
-        await scene.do(late, Pause("alice"))
+        await scene.apply(late, Pause("alice"))
 
     in_store(work, clock)
     clock.advance(60)
@@ -188,7 +188,7 @@ def test_what_waits_for_a_moment_or_is_past_its_deadline_is_said_to() -> None:
     )
 
 
-async def with_real_ids(scene: Scene) -> list[Task]:
+async def with_real_ids(scene: StoreHarness) -> list[Task]:
     tasks: list[Task] = []
     for _ in range(3):
         tasks.append(await scene.create(id=new_task_id(scene.clock.now())))
@@ -204,7 +204,7 @@ def test_the_beginning_of_an_id_is_enough_if_only_one_begins_so(length: int, end
 
 
 def test_an_id_that_is_another_ids_beginning_means_itself() -> None:
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         for name in ("task", "task-1", "task-12"):
             await scene.create(id=TaskId(name))
 
@@ -221,7 +221,7 @@ def test_a_beginning_that_several_ids_have_names_them() -> None:
 
 
 def test_tasks_that_were_created_in_the_same_moment_are_told_apart() -> None:
-    async def work(scene: Scene) -> list[Task]:
+    async def work(scene: StoreHarness) -> list[Task]:
         return [await scene.create(id=new_task_id(scene.clock.now())) for _ in range(3)]
 
     tasks = in_store(work)
@@ -249,7 +249,7 @@ def test_an_unknown_id_ends_with_one_and_suggests_the_nearest(given: str, why: s
 
 
 def test_in_an_empty_store_there_is_nothing_to_suggest() -> None:
-    async def nothing(_: Scene) -> None: ...
+    async def nothing(_: StoreHarness) -> None: ...
 
     in_store(nothing)
     assert run("tasks", "show", "abc").stderr == "raincheck: there is no task 'abc': this store has none at all\n"
@@ -261,7 +261,7 @@ def test_a_task_is_found_by_its_time_without_reading_all_others() -> None:
     async def main() -> None:
         clock = FakeClock(START)
         async with open_store("memory:") as store:
-            scene = Scene(store, clock)
+            scene = StoreHarness(store, clock)
             tasks = await with_real_ids(scene)
             for _ in range(PAGE_LIMIT + 1):
                 await scene.create(id=new_task_id(clock.now()))
@@ -283,18 +283,18 @@ def test_a_task_is_found_by_its_time_without_reading_all_others() -> None:
 def test_a_task_that_changes_while_it_is_read_is_read_again() -> None:
     async def main() -> None:
         async with open_store("memory:") as store:
-            scene = Scene(store, FakeClock(START))
-            task = await scene.begin()
+            scene = StoreHarness(store, FakeClock(START))
+            task = await scene.create_running()
             real = store.journal
 
             async def journal(task_id: TaskId, scope: object, *, now: object) -> object:
                 read = await real(task_id, scope, now=now)  # type: ignore[arg-type] # handed on
                 if not read.task.is_terminal:
-                    await scene.do(read.task, Complete(1, encode("done")))
+                    await scene.apply(read.task, Complete(1, encode("done")))
                 return read
 
             store.journal = journal  # type: ignore[method-assign, assignment] # to be quicker
-            document = await document_of(store, task, now=START)
+            document = await load_task_document(store, task, now=START)
             assert (document["status"], document["outcome"]) == ("completed", "done")
             history = document["history"]
             assert isinstance(history, list)
@@ -306,17 +306,17 @@ def test_a_task_that_changes_while_it_is_read_is_read_again() -> None:
 def test_a_history_ends_where_the_task_was_read() -> None:
     async def main() -> None:
         async with open_store("memory:") as store:
-            scene = Scene(store, FakeClock(START))
-            task = await scene.begin()
+            scene = StoreHarness(store, FakeClock(START))
+            task = await scene.create_running()
             real = store.view
 
             async def view(task_id: TaskId, scope: object, *, now: object) -> object:
                 read = await real(task_id, scope, now=now)  # type: ignore[arg-type] # handed on
-                await scene.do(task, Note(1, steps=(scene.step("quick"),)))
+                await scene.apply(task, Note(1, steps=(scene.step("quick"),)))
                 return read
 
             store.view = view  # type: ignore[method-assign, assignment] # to be quicker
-            document = await document_of(store, task, now=START)
+            document = await load_task_document(store, task, now=START)
             history = document["history"]
             assert isinstance(history, list)
             assert len(history) == 2
@@ -326,11 +326,11 @@ def test_a_history_ends_where_the_task_was_read() -> None:
 
 
 def test_a_history_of_many_pages_is_whole() -> None:
-    async def work(scene: Scene) -> int:
+    async def work(scene: StoreHarness) -> int:
         task = await scene.create()
         for number in range(PAGE_LIMIT // 2 + 10):
             (task,) = await scene.claim()
-            task = await scene.do(task, Release(number + 1))
+            task = await scene.apply(task, Release(number + 1))
         return len(await scene.store.history(task.id, EVERYTHING, now=START, limit=PAGE_LIMIT))
 
     assert in_store(work) == PAGE_LIMIT

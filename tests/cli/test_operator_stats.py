@@ -8,20 +8,22 @@ from rich.console import Console
 
 from raincheck.cli.commands.stats import print_stats
 from raincheck.core.commands import Cancel, Complete
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.payload import encode
 from raincheck.core.records import Tool
 from raincheck.operations.select import Filters
-from raincheck.operations.statistics import HOURS, Stats, measure
-from raincheck.testing import FakeClock, Scene
+from raincheck.operations.statistics import HOURS, Stats, collect_stats
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-async def with_durations(scene: Scene) -> None:
+async def with_durations(scene: StoreHarness) -> None:
     await one_of_each(scene)
-    sketch = Sketch().with_all([1.0] * 50 + [10.0] * 45 + [100.0] * 5)
-    await scene.store.learn("reports", {"build_report": sketch, "gone": Sketch().with_one(0.5)})
+    sketch = DurationHistogram().with_durations([1.0] * 50 + [10.0] * 45 + [100.0] * 5)
+    await scene.store.merge_durations(
+        "reports", {"build_report": sketch, "gone": DurationHistogram().with_duration(0.5)}
+    )
 
 
 def test_json_has_durations_counts_and_rates_with_stable_names() -> None:
@@ -71,8 +73,8 @@ def test_the_table_has_a_row_for_each_tool_and_plots_in_plain_characters_where_t
 def test_on_a_terminal_plots_are_blocks() -> None:
     in_store(with_durations)
 
-    async def work(scene: Scene) -> Stats:
-        return await measure(scene.store, Filters(), now=START)
+    async def work(scene: StoreHarness) -> Stats:
+        return await collect_stats(scene.store, Filters(), now=START)
 
     found = in_store(work)
     for width in (80, 120):
@@ -89,7 +91,7 @@ def test_on_a_terminal_plots_are_blocks() -> None:
 def test_hours_are_counted_back_from_now_and_what_is_older_is_left_out() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         for hours in (0, 1, 1.5, 23, 24):
             scene.clock.jump_to(START)
             scene.clock.advance(-3_600 * hours)
@@ -106,11 +108,14 @@ def test_hours_are_counted_back_from_now_and_what_is_older_is_left_out() -> None
 
 
 def test_servers_and_tools_are_kept_apart_and_narrow() -> None:
-    async def work(scene: Scene) -> None:
+    async def work(scene: StoreHarness) -> None:
         for namespace in ("one", "two"):
             await scene.create(namespace=namespace)
             await scene.create(namespace=namespace, tool=Tool("deploy"))
-            await scene.store.learn(namespace, {"deploy": Sketch().with_one(1), "build_report": Sketch().with_one(2)})
+            await scene.store.merge_durations(
+                namespace,
+                {"deploy": DurationHistogram().with_duration(1), "build_report": DurationHistogram().with_duration(2)},
+            )
 
     in_store(work)
     assert lines("stats")[0].startswith("namespace tool measured")
@@ -120,8 +125,8 @@ def test_servers_and_tools_are_kept_apart_and_narrow() -> None:
 
 
 def test_a_server_none_of_whose_tasks_is_kept_is_found_by_its_name() -> None:
-    async def work(scene: Scene) -> None:
-        await scene.store.learn("quiet", {"nightly": Sketch().with_one(60)})
+    async def work(scene: StoreHarness) -> None:
+        await scene.store.merge_durations("quiet", {"nightly": DurationHistogram().with_duration(60)})
 
     in_store(work)
     assert told("stats")["tools"] == []
@@ -131,9 +136,9 @@ def test_a_server_none_of_whose_tasks_is_kept_is_found_by_its_name() -> None:
 
 
 def test_nobody_is_said_to_fail_who_was_only_cancelled() -> None:
-    async def work(scene: Scene) -> None:
-        await scene.do(await scene.create(), Cancel("alice"))
-        await scene.do(await scene.begin(tool=Tool("fine")), Complete(1, encode(1)))
+    async def work(scene: StoreHarness) -> None:
+        await scene.apply(await scene.create(), Cancel("alice"))
+        await scene.apply(await scene.create_running(tool=Tool("fine")), Complete(1, encode(1)))
 
     in_store(work)
     shares = {one["tool"]: one["failure_share"] for one in told("stats")["tools"]}

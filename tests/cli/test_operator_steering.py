@@ -7,7 +7,7 @@ import pytest
 from operator_kit import LONG, START, ids_kept, in_store, lines, load, one_of_each, run, told
 
 from raincheck.cli.commands.tasks import control
-from raincheck.cli.commands.tasks.control import last_retry
+from raincheck.cli.commands.tasks.control import find_retry
 from raincheck.core.commands import Cancel, Complete, Fail, Note
 from raincheck.core.create import create
 from raincheck.core.lifecycle import Phase
@@ -16,7 +16,7 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import SEAL, Payload, encode
 from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import ALICE, BOB, EVERYTHING
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -69,9 +69,9 @@ def test_json_tells_of_each() -> None:
 
 
 def test_children_are_cancelled_with_their_parent() -> None:
-    async def work(scene: Scene) -> Task:
-        parent = await scene.begin()
-        await scene.do(parent, Note(1, spawned=(scene.creation(parent_id=parent.id),)))
+    async def work(scene: StoreHarness) -> Task:
+        parent = await scene.create_running()
+        await scene.apply(parent, Note(1, spawned=(scene.creation(parent_id=parent.id),)))
         return parent
 
     parent = in_store(work)
@@ -129,7 +129,7 @@ def test_what_went_wrong_is_run_again_as_a_new_task(name: str) -> None:
 def test_a_new_task_has_all_that_the_old_one_was_asked_for_with() -> None:
     policy = RetryPolicy(attempts=7)
 
-    async def work(scene: Scene) -> Task:
+    async def work(scene: StoreHarness) -> Task:
         task = await scene.create(
             tool=Tool("deploy", "3"),
             owner=Owner.local(),
@@ -142,7 +142,7 @@ def test_a_new_task_has_all_that_the_old_one_was_asked_for_with() -> None:
             caller=encode({"who": "me"}),
             parent_id=TaskId("parent"),
         )
-        return await scene.do(task, Cancel("alice"))
+        return await scene.apply(task, Cancel("alice"))
 
     clock = FakeClock(START)
     old = in_store(work, clock)
@@ -155,7 +155,7 @@ def test_a_new_task_has_all_that_the_old_one_was_asked_for_with() -> None:
     # The key is the old one's, and a parent that has gone on must not be woken up.
     assert (new.idempotency_key, new.parent_id) == (None, None)
 
-    async def journal(scene: Scene) -> Payload | None:
+    async def journal(scene: StoreHarness) -> Payload | None:
         return (await scene.store.journal(new.id, EVERYTHING, now=scene.clock.now())).caller
 
     assert in_store(journal, clock) == encode({"who": "me"})
@@ -164,8 +164,8 @@ def test_a_new_task_has_all_that_the_old_one_was_asked_for_with() -> None:
 def test_what_is_sealed_stays_so_when_it_is_run_again() -> None:
     sealed = Payload(SEAL + b"secret")
 
-    async def work(scene: Scene) -> Task:
-        return await scene.do(await scene.create(arguments=sealed), Cancel("alice"))
+    async def work(scene: StoreHarness) -> Task:
+        return await scene.apply(await scene.create(arguments=sealed), Cancel("alice"))
 
     old = in_store(work)
     (said,) = told("tasks", "retry", old.id)
@@ -173,10 +173,10 @@ def test_what_is_sealed_stays_so_when_it_is_run_again() -> None:
 
 
 def test_a_retry_is_not_bounded_by_what_was_allowed_when_the_task_was_created() -> None:
-    async def work(scene: Scene) -> Task:
-        large = scene.new(arguments=encode("x" * 2_000_000), caller=encode("y" * 100_000))
+    async def work(scene: StoreHarness) -> Task:
+        large = scene.new_task(arguments=encode("x" * 2_000_000), caller=encode("y" * 100_000))
         creation = create(large, START, Limits(arguments=3_000_000, caller=200_000))
-        return await scene.do(await scene.store.create(creation, quota=NO_QUOTA, now=START), Cancel("alice"))
+        return await scene.apply(await scene.store.create(creation, quota=NO_QUOTA, now=START), Cancel("alice"))
 
     old = in_store(work)
     assert told("tasks", "retry", old.id)[0]["done"]
@@ -214,11 +214,11 @@ def test_what_was_run_again_is_not_run_again_twice() -> None:
 
 
 def test_of_what_came_after_it_no_more_than_the_newest_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.cli.commands.tasks.control.MOST_READ", 3)
+    monkeypatch.setattr("raincheck.cli.commands.tasks.control.MAX_HISTORIES_READ", 3)
     read: list[str] = []
 
-    async def work(scene: Scene) -> Task | None:
-        old = await scene.do(await scene.begin(), Fail(1, encode(1), "boom", retryable=False))
+    async def work(scene: StoreHarness) -> Task | None:
+        old = await scene.apply(await scene.create_running(), Fail(1, encode(1), "boom", retryable=False))
         for owner in [ALICE] * 4 + [BOB] * 4:
             scene.clock.advance(1)
             await scene.create(owner=owner)
@@ -229,16 +229,16 @@ def test_of_what_came_after_it_no_more_than_the_newest_are_read(monkeypatch: pyt
             return await history(task_id, *given, **more)
 
         monkeypatch.setattr(scene.store, "history", counted)
-        return await last_retry(scene.store, old, scene.clock.now())
+        return await find_retry(scene.store, old, scene.clock.now())
 
     assert in_store(work) is None
     assert len(read) == 3
 
 
 def test_a_whole_id_of_an_anonymous_task_is_not_written_into_anothers_history() -> None:
-    async def work(scene: Scene) -> Task:
-        task = await scene.begin(id=TaskId("0" * 12 + "a" * 32), owner=Owner.anonymous())
-        return await scene.do(task, Fail(1, encode(1), "boom", retryable=False))
+    async def work(scene: StoreHarness) -> Task:
+        task = await scene.create_running(id=TaskId("0" * 12 + "a" * 32), owner=Owner.anonymous())
+        return await scene.apply(task, Fail(1, encode(1), "boom", retryable=False))
 
     old = in_store(work)
     (said,) = told("tasks", "retry", old.id[:14])
@@ -248,10 +248,10 @@ def test_a_whole_id_of_an_anonymous_task_is_not_written_into_anothers_history() 
 def test_a_task_that_ends_in_between_is_told_of_as_it_is_then() -> None:
     """What a command found is decided anew when it is done."""
 
-    async def work(scene: Scene) -> str:
-        task = await scene.begin()
-        await scene.do(task, Complete(1, encode(1)))
-        with pytest.raises(control.NotDone) as caught:
+    async def work(scene: StoreHarness) -> str:
+        task = await scene.create_running()
+        await scene.apply(task, Complete(1, encode(1)))
+        with pytest.raises(control.ActionNotApplicable) as caught:
             await control._apply(scene.store, task, Cancel("operator"), START)  # pyright: ignore[reportPrivateUsage] - the moment between
         return str(caught.value)
 

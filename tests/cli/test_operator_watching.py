@@ -15,14 +15,14 @@ from operator_kit import START, STORE, in_store, lines, one_of_each, run, told
 from rich.console import Console
 
 from raincheck import open_store
-from raincheck.cli.commands.tasks.watch import Board
+from raincheck.cli.commands.tasks.watch import LiveTaskTable
 from raincheck.core.commands import Cancel, Complete, Note
 from raincheck.core.payload import encode
 from raincheck.core.policies import Retention
 from raincheck.core.records import Progress, TaskId
-from raincheck.operations.watch import Seen, Watch
+from raincheck.operations.watch import TaskSnapshot, TaskWatcher
 from raincheck.stores.commit import apply
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -31,40 +31,40 @@ MAIN = "from raincheck.cli import main; main()"
 KEEP = Retention(keep=timedelta(days=3_000))
 
 
-async def watched(scene: Scene, ids: list[TaskId] | None) -> AsyncIterator[Seen]:
+async def watched(scene: StoreHarness, ids: list[TaskId] | None) -> AsyncIterator[TaskSnapshot]:
     async with asyncio.timeout(20):
-        async for seen in Watch(scene.store, ids, now=scene.clock.now()).changes():
+        async for seen in TaskWatcher(scene.store, ids, now=scene.clock.now()).changes():
             yield seen
 
 
 @pytest.mark.parametrize("store", ["memory:", STORE])
 def test_each_change_of_a_task_is_seen_until_it_has_ended(store: str) -> None:
-    async def work(scene: Scene) -> list[tuple[str, str | None]]:
-        task, other = await scene.begin(), await scene.begin()
+    async def work(scene: StoreHarness) -> list[tuple[str, str | None]]:
+        task, other = await scene.create_running(), await scene.create_running()
         told: list[tuple[str, str | None]] = []
         async for seen in watched(scene, [task.id]):
             assert seen.task is not None
             assert seen.task_id == seen.task.id == task.id
             told.append((seen.task.status, seen.task.status_message))
             if len(told) == 1:
-                await scene.do(other, Note(1, status_message="not asked for"))
-                await scene.do(task, Note(1, status_message="half"))
+                await scene.apply(other, Note(1, status_message="not asked for"))
+                await scene.apply(task, Note(1, status_message="half"))
             elif len(told) == 2:
-                await scene.do(task, Complete(1, encode("done")))
+                await scene.apply(task, Complete(1, encode("done")))
         return told
 
     assert in_store(work, store=store) == [("working", None), ("working", "half"), ("completed", None)]
 
 
 def test_a_task_that_is_deleted_is_seen_to_be_gone() -> None:
-    async def work(scene: Scene) -> list[bool]:
-        task = await scene.begin(retention=Retention(keep=timedelta(0)))
+    async def work(scene: StoreHarness) -> list[bool]:
+        task = await scene.create_running(retention=Retention(keep=timedelta(0)))
         told: list[bool] = []
         async for seen in watched(scene, [task.id]):
             told.append(seen.task is None)
             if len(told) == 1:
                 store = scene.store
-                ended = await scene.do(task, Cancel("alice"))
+                ended = await scene.apply(task, Cancel("alice"))
                 await store.prune(now=ended.updated_at, limit=1)
         return told
 
@@ -72,14 +72,14 @@ def test_a_task_that_is_deleted_is_seen_to_be_gone() -> None:
 
 
 def test_the_end_of_a_task_that_is_not_kept_is_seen() -> None:
-    async def work(scene: Scene) -> list[str | None]:
-        task = await scene.begin(retention=Retention(keep=timedelta(0)))
+    async def work(scene: StoreHarness) -> list[str | None]:
+        task = await scene.create_running(retention=Retention(keep=timedelta(0)))
         told: list[str | None] = []
         async for seen in watched(scene, [task.id]):
             told.append(None if seen.task is None else str(seen.task.status))
             if len(told) == 1:
                 scene.clock.advance(5)
-                await scene.do(task, Complete(1, encode(1)))
+                await scene.apply(task, Complete(1, encode(1)))
                 scene.clock.advance(5)
         return told
 
@@ -88,17 +88,17 @@ def test_the_end_of_a_task_that_is_not_kept_is_seen() -> None:
 
 @pytest.mark.parametrize("store", ["memory:", STORE])
 def test_without_ids_all_that_lives_is_watched_and_what_begins_meanwhile(store: str) -> None:
-    async def work(scene: Scene) -> list[tuple[str, str]]:
-        await scene.do(await scene.create(), Cancel("alice"))
-        first = await scene.begin()
+    async def work(scene: StoreHarness) -> list[tuple[str, str]]:
+        await scene.apply(await scene.create(), Cancel("alice"))
+        first = await scene.create_running()
         told: list[tuple[str, str]] = []
         async for seen in watched(scene, None):
             assert seen.task is not None
             told.append((seen.task_id, str(seen.task.status)))
             if len(told) == 1:
-                await scene.begin()
+                await scene.create_running()
             elif len(told) == 2:
-                await scene.do(first, Complete(1, encode(1)))
+                await scene.apply(first, Complete(1, encode(1)))
             elif len(told) == 3:
                 await apply(scene.store, TaskId("task-0003"), EVERYTHING, Cancel("alice"), now=START)
         return told
@@ -112,18 +112,18 @@ def test_without_ids_all_that_lives_is_watched_and_what_begins_meanwhile(store: 
 
 
 def test_what_begins_and_ends_between_two_looks_is_seen_once() -> None:
-    async def work(scene: Scene) -> list[tuple[str, str]]:
-        first = await scene.begin()
+    async def work(scene: StoreHarness) -> list[tuple[str, str]]:
+        first = await scene.create_running()
         told: list[tuple[str, str]] = []
         async for seen in watched(scene, None):
             assert seen.task is not None
             told.append((seen.task_id, str(seen.task.status)))
             if len(told) == 1:
-                await scene.do(await scene.create(), Cancel("alice"))
+                await scene.apply(await scene.create(), Cancel("alice"))
             elif len(told) == 2:
                 # Heard of again, with another that ends.
                 await scene.store.prune(now=START, limit=1, only=[TaskId("task-0002")])
-                await scene.do(first, Complete(1, encode(1)))
+                await scene.apply(first, Complete(1, encode(1)))
         return told
 
     told = in_store(work, store="memory:")
@@ -141,8 +141,8 @@ def test_what_has_ended_already_is_told_once_and_decides_what_it_ends_with() -> 
 
 
 def test_where_nothing_lives_there_is_nothing_to_watch() -> None:
-    async def work(scene: Scene) -> None:
-        await scene.do(await scene.create(retention=KEEP), Cancel("alice"))
+    async def work(scene: StoreHarness) -> None:
+        await scene.apply(await scene.create(retention=KEEP), Cancel("alice"))
 
     in_store(work)
     assert lines("tasks", "watch") == []
@@ -158,13 +158,13 @@ def test_an_unknown_id_ends_with_one_before_anything_is_watched() -> None:
 def test_a_board_shows_the_living_first_and_no_more_than_there_is_room_for() -> None:
     tasks = in_store(one_of_each)
     console = Console(width=100, height=7, color_system=None, force_terminal=True)
-    board = Board(console, FakeClock(START))
+    board = LiveTaskTable(console, FakeClock(START))
     with console.capture() as empty:
         console.print(board.render())
     assert empty.get().strip() == "no tasks live"
     for task in tasks.values():
-        board.update(Seen(task.id, task))
-    board.update(Seen(tasks["queued"].id, None))
+        board.update(TaskSnapshot(task.id, task))
+    board.update(TaskSnapshot(tasks["queued"].id, None))
     with console.capture() as captured:
         console.print(board.render())
     shown = [line.split()[0] for line in captured.get().splitlines()]
@@ -194,16 +194,16 @@ def do(task_id: str, number: int) -> None:
 
     async def main() -> None:
         async with open_store(STORE) as store:
-            scene = Scene(store, FakeClock(START))
+            scene = StoreHarness(store, FakeClock(START))
             task = await store.load(TaskId(task_id), EVERYTHING, now=START)
             command = Note(1, progress=Progress(number)) if number < 3 else Complete(1, encode(1))
-            await scene.do(task, command)
+            await scene.apply(task, command)
 
     asyncio.run(main())
 
 
-async def begun(scene: Scene) -> str:
-    return (await scene.begin(retention=KEEP)).id
+async def begun(scene: StoreHarness) -> str:
+    return (await scene.create_running(retention=KEEP)).id
 
 
 def test_a_program_beside_sees_each_change_as_a_line_and_ends_with_the_task() -> None:

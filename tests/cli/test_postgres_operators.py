@@ -14,8 +14,8 @@ from worker_kit import SECRET, with_password
 
 from raincheck.clock import SystemClock
 from raincheck.core.records import Task
-from raincheck.operations.redact import typed_store
-from raincheck.testing import FakeClock, Scene
+from raincheck.operations.redact import redact_store_url
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -30,10 +30,10 @@ def sql(url: str, *statements: str) -> None:
             connection.execute(cast("LiteralString", statement))
 
 
-async def nothing(_: Scene) -> None: ...
+async def nothing(_: StoreHarness) -> None: ...
 
 
-async def one_queued(scene: Scene) -> Task:
+async def one_queued(scene: StoreHarness) -> Task:
     return await scene.create()
 
 
@@ -216,8 +216,8 @@ def test_a_url_that_can_not_be_meant_ends_with_two(words: list[str], store: str,
 
 
 def test_advice_names_no_password_wherever_it_stands() -> None:
-    assert typed_store("tasks.db") == "tasks.db"
-    assert typed_store("postgresql://app@db:5432/x?schema=mine") == "postgresql://app@db:5432/x?schema=mine"
-    assert typed_store("postgresql://app:sesame99@db/x") == "postgresql://app:...@db/x"
-    assert typed_store("postgresql:///x?password=sesame99&schema=a") == "postgresql:///x?password=...&schema=a"
-    assert typed_store("postgresql://app:ses/ame99@db/x") == "postgresql://..."
+    assert redact_store_url("tasks.db") == "tasks.db"
+    assert redact_store_url("postgresql://app@db:5432/x?schema=mine") == "postgresql://app@db:5432/x?schema=mine"
+    assert redact_store_url("postgresql://app:sesame99@db/x") == "postgresql://app:...@db/x"
+    assert redact_store_url("postgresql:///x?password=sesame99&schema=a") == "postgresql:///x?password=...&schema=a"
+    assert redact_store_url("postgresql://app:ses/ame99@db/x") == "postgresql://..."

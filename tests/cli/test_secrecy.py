@@ -2,7 +2,7 @@
 
 import pytest
 
-from raincheck.operations.redact import cover, shown_server
+from raincheck.operations.redact import redact_command, redact_server
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from raincheck.operations.redact import cover, shown_server
     ],
 )
 def test_what_looks_secret_is_hidden_and_nothing_else(words: list[str], shown: str | None) -> None:
-    assert cover(words).text == (shown or "run --api-key=... GITHUB_TOKEN=... --db-password ...")
+    assert redact_command(words).text == (shown or "run --api-key=... GITHUB_TOKEN=... --db-password ...")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_looks_secret_is_hidden_and_nothing_else(words: list[str], shown: s
     ],
 )
 def test_a_secret_is_hidden_in_whatever_shape_it_is_given(words: list[str], shown: str) -> None:
-    assert cover(words).text == shown
+    assert redact_command(words).text == shown
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_a_secret_is_hidden_in_whatever_shape_it_is_given(words: list[str], show
     ],
 )
 def test_what_only_resembles_a_secret_is_shown(words: list[str]) -> None:
-    assert cover(words).text == " ".join(words)
+    assert redact_command(words).text == " ".join(words)
 
 
 @pytest.mark.parametrize(
     "word", ["--header=Authorization: Bearer s3cret", '--config={"token": "s3cret"}', "PAT=s3cret"]
 )
 def test_what_others_say_is_cleaned_of_the_value_alone(word: str) -> None:
-    assert cover(["run", word]).clean("s3cret is wrong") == "... is wrong"
+    assert redact_command(["run", word]).redact("s3cret is wrong") == "... is wrong"
 
 
 def test_what_others_say_is_cleaned_of_it() -> None:
-    covered = cover(["run", "--token=abcdef", "--password", "abcdefgh", "--pass=on"])
-    assert covered.clean("abcdefgh and abcdef, turned on") == "... and ..., turned on"
+    covered = redact_command(["run", "--token=abcdef", "--password", "abcdefgh", "--pass=on"])
+    assert covered.redact("abcdefgh and abcdef, turned on") == "... and ..., turned on"
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_what_others_say_is_cleaned_of_it() -> None:
     ],
 )
 def test_a_name_in_the_book_is_shown_without_it(name: str, shown: str) -> None:
-    assert shown_server(name) == shown
+    assert redact_server(name) == shown

@@ -23,7 +23,7 @@ from pydantic import AnyHttpUrl
 from typer.testing import CliRunner
 
 from raincheck.cli.app import program
-from raincheck.cli.commands.serve import asks_who, is_open_to_others, parse_endpoint
+from raincheck.cli.commands.serve import has_authentication, is_reachable_from_network, parse_endpoint
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
@@ -187,13 +187,13 @@ def test_what_listens_at_all_addresses_is_told_with_one_that_can_be_used_and_who
     [("127.0.0.1", False), ("::1", False), ("localhost", False), ("::", True), ("example.com", True)],
 )
 def test_only_what_others_can_reach_is_warned_of(host: str, is_open: bool) -> None:
-    assert is_open_to_others(host) is is_open
+    assert is_reachable_from_network(host) is is_open
 
 
 def test_a_server_that_asks_who_calls_is_not_warned_of() -> None:
     auth = AuthSettings(issuer_url=AnyHttpUrl("https://a.example"), resource_server_url=None)
-    assert asks_who(MCPServer("closed", auth=auth, token_verifier=Verifier()))
-    assert not asks_who(MCPServer("open"))
+    assert has_authentication(MCPServer("closed", auth=auth, token_verifier=Verifier()))
+    assert not has_authentication(MCPServer("open"))
 
 
 class Verifier(TokenVerifier):

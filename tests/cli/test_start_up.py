@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from raincheck.cli.commands.conformance import ANSWERED_WITHIN
-from raincheck.conformance.caller import Pace
+from raincheck.conformance.caller import Timings
 
 pytestmark = pytest.mark.cold
 
@@ -22,7 +22,7 @@ def test_the_program_is_there_without_what_only_some_commands_need() -> None:
 
 
 def test_the_suite_is_as_patient_as_it_says_of_itself() -> None:
-    assert Pace.timeout == ANSWERED_WITHIN
+    assert Timings.timeout == ANSWERED_WITHIN
 
 
 def test_servers_in_python_need_nothing_that_only_workflows_do() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from raincheck.cli.exit_codes import run_tidily
+from raincheck.cli.exit_codes import run_with_signals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,7 +34,7 @@ def test_a_signal_decides_the_exit_code_whatever_fails_while_the_command_is_canc
             raise RuntimeError("the server is gone")
 
     with pytest.raises(typer.Exit) as exited:
-        run_tidily(work())
+        run_with_signals(work())
     assert exited.value.exit_code == 128 + number
 
 
@@ -53,7 +53,7 @@ def test_a_second_ctrl_c_ends_the_command_as_quietly(capsys: pytest.CaptureFixtu
         await helper
 
     with pytest.raises(typer.Exit) as exited:
-        run_tidily(work())
+        run_with_signals(work())
     assert exited.value.exit_code == 130
     assert not capsys.readouterr().err
 
@@ -68,7 +68,7 @@ def test_ctrl_c_decides_the_exit_code_where_a_child_fails_before_the_cancellatio
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(typer.Exit) as exited:
-        run_tidily(work())
+        run_with_signals(work())
     assert exited.value.exit_code == 130
 
 
@@ -81,7 +81,7 @@ def test_an_exit_code_that_the_command_chose_when_it_was_cancelled_is_kept() -> 
             raise typer.Exit(4) from error
 
     with pytest.raises(typer.Exit) as exited:
-        run_tidily(work())
+        run_with_signals(work())
     assert exited.value.exit_code == 4
 
 
@@ -90,4 +90,4 @@ def test_an_error_without_a_signal_is_raised() -> None:
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        run_tidily(work())
+        run_with_signals(work())

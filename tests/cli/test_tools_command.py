@@ -13,7 +13,7 @@ from reports_kit import SERVER, run, teach, told, write
 
 from raincheck.cli.loader import load_tasks
 from raincheck.stores.sqlite.migrate import APPLICATION_ID
-from raincheck.wire.fallback_text import in_words
+from raincheck.wire.fallback_text import format_duration
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -107,8 +107,8 @@ def test_the_table_has_each_tool_what_its_callers_get_and_why() -> None:
     wait = told("reports.py")["crunch"]["with_tasks"]
     assert lines[:4] == [
         ["tool", "measured", "callers with tasks", "callers without tasks"],
-        ["crunch", "10 calls", f"waits up to {in_words(wait['waits_seconds'])}, then gets a task", lines[1][3]],
-        ["auto", "half in 23 ms", wait["why"], "such callers wait as long as plain_wait says"],
+        ["crunch", "10 calls", f"waits up to {format_duration(wait['waits_seconds'])}, then gets a task", lines[1][3]],
+        ["auto", "half in 23 ms", wait["why"], "such callers wait as long as fallback_wait says"],
         ["", "9 of 10 in 1.7 s"],
     ]
     assert lines[1][3] == "waits up to 45 s, then is told how to go on"
@@ -205,9 +205,9 @@ def test_a_tool_of_a_name_that_callers_without_tasks_need_is_told_of(more: list[
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("setting", ["plain_wait=None", "plain_tools=PlainTools.prefixed('reports_')"])
+@pytest.mark.parametrize("setting", ["fallback_wait=None", "fallback_tools=FallbackTools.prefixed('reports_')"])
 def test_a_tool_of_such_a_name_is_fine_where_nobody_needs_the_name(setting: str) -> None:
-    server = SERVER.replace("import Tasks", "import PlainTools, Tasks").replace(
+    server = SERVER.replace("import Tasks", "import FallbackTools, Tasks").replace(
         "clock=clock)", f"clock=clock, {setting})"
     )
     write(server + TAKEN)

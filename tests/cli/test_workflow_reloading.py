@@ -16,7 +16,7 @@ from raincheck.client import TaskClient
 from raincheck.engine import Engine
 from raincheck.errors import StoreUnavailable
 from raincheck.testing.clock import FakeClock
-from raincheck.workflows.serve import LOOK_EVERY, WorkflowTasks
+from raincheck.workflows.serve import POLL_INTERVAL, WorkflowTasks
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("folder"), pytest.mark.timeout(60)]
 
@@ -47,7 +47,7 @@ class Watched:
             await self.clock.asleep.get()
             # It sleeps as soon as this goes on.
             await asyncio.sleep(0)
-            self.clock.advance(LOOK_EVERY)
+            self.clock.advance(POLL_INTERVAL)
         await self.clock.asleep.get()
         self.clock.asleep.put_nowait(None)
         return "\n".join(self.told[before:])
@@ -101,7 +101,7 @@ async def value(result: Awaitable[CallToolResult]) -> object:
 async def test_new_calls_get_the_new_definition_and_what_runs_goes_on_with_the_old() -> None:
     async with watched(FLOWS) as (file, client):
         running = await client.call("hold")
-        assert running.slip is not None
+        assert running.task_ref is not None
         told = await file.write(FLOWS.replace("set: old", "set: new"))
         assert told == "flows.yaml has changed, and is used as it is now: changed: hold"
         let_go()
@@ -180,7 +180,7 @@ async def test_whatever_goes_wrong_with_a_change_the_next_one_is_taken(
 
     async with watched(a_flow("one")) as (file, client):
         with monkeypatch.context() as broken:
-            broken.setattr("raincheck.workflows.serve.load", fail)
+            broken.setattr("raincheck.workflows.serve.load_workflow_files", fail)
             assert await file.write(a_flow("two")) == ""
         assert "flows.yaml has changed, and can't be read" in caplog.text
         assert (await file.write(a_flow("three"))).endswith("new: three; gone: one")
@@ -194,7 +194,7 @@ async def test_a_store_that_is_away_does_not_keep_a_change_from_being_used(
         raise StoreUnavailable("tasks.db", f"it is away for {engine.namespace}")
 
     async with watched(a_flow("one")) as (file, client):
-        monkeypatch.setattr(Engine, "recall", recall)
+        monkeypatch.setattr(Engine, "sync_definitions", recall)
         assert (await file.write(a_flow("two"))).endswith("new: two; gone: one")
         assert "what flows.yaml says now can't be kept yet" in caplog.text
         assert await names(client) == ["two"]

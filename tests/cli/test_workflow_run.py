@@ -23,7 +23,7 @@ def flows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     # It would keep for good what other tests look for in logs.
-    with patch("raincheck.cli.commands.workflow.run.quiet"):
+    with patch("raincheck.cli.commands.workflow.run.silence_library_logs"):
         yield
 
 

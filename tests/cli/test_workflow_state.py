@@ -9,7 +9,7 @@ from workflow_kit import write_flows
 from raincheck.core.commands import Cancel, Park
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.testing import Scene
+from raincheck.testing import StoreHarness
 from raincheck.testing.harness import NAMESPACE
 from raincheck.workflows import Machine, load_workflows
 
@@ -42,8 +42,8 @@ def begin(*, is_kept: bool = True) -> Task:
     assert machine.definition is not None
     tool, definition = Tool("review", machine.version), machine.definition
 
-    async def create(scene: Scene) -> Task:
-        await scene.store.remember(NAMESPACE, {tool: definition} if is_kept else {})
+    async def create(scene: StoreHarness) -> Task:
+        await scene.store.save_definitions(NAMESPACE, {tool: definition} if is_kept else {})
         return await scene.create(tool=tool, state="draft", subject="paper 7", arguments=encode({}))
 
     return in_store(create)
@@ -88,9 +88,9 @@ def test_what_can_not_be_read_is_refused_in_a_line_before_anything_is_done(word:
 def test_a_process_that_waits_is_shown_with_how_to_see_its_transitions() -> None:
     task = begin()
 
-    async def park(scene: Scene) -> Task:
+    async def park(scene: StoreHarness) -> Task:
         await scene.claim(tools=frozenset({task.tool}))
-        return await scene.do(task, Park(1, seen=0))
+        return await scene.apply(task, Park(1, seen_signals=0))
 
     in_store(park)
     state = f"raincheck workflow state --store tasks.db {task.id}"
@@ -136,8 +136,8 @@ def test_what_is_no_process_or_has_ended_or_is_not_kept_is_refused_with_what_to_
     plain = in_store(lambda scene: scene.create(id=TaskId("plain")))
     assert "is no process" in run("workflow", "state", plain.id).stderr
     task = begin(is_kept=False)
-    assert "engine.processes.transition" in " ".join(run("workflow", "take", task.id, "submit").stderr.split())
-    in_store(lambda scene: scene.do(task, Cancel("me")))
+    assert "engine.instances.transition" in " ".join(run("workflow", "take", task.id, "submit").stderr.split())
+    in_store(lambda scene: scene.apply(task, Cancel("me")))
     assert "has ended in 'draft'" in " ".join(run("workflow", "take", task.id, "submit").stderr.split())
     assert run("workflow", "state", "nothing").exit_code == 1
 

@@ -10,7 +10,7 @@ import sys
 
 from mcp_types import CallToolResult
 
-from raincheck.client import TaskBook, TaskClient
+from raincheck.client import SavedCalls, TaskClient
 
 
 def say(*words: object) -> None:
@@ -24,7 +24,7 @@ def result_of(result: CallToolResult) -> object:
 
 async def main() -> None:
     book, url, mode, what, *more = sys.argv[1:]
-    async with TaskClient(url, mode=mode, book=TaskBook(book)) as client:
+    async with TaskClient(url, mode=mode, saved_calls=SavedCalls(book)) as client:
         if what == "begin":
             handle = await client.call("work", {"steps": 4, "ms": 300})
             say(handle.task_id)

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 
 from raincheck import RetryPolicy, Settings, TaskContext, Tasks, ToolError
 
-QUICK = Settings(lease=1.0, patience=0.05, grace=0.2, report_every=0.02, look_every=0.5)
-STUBBORN = RetryPolicy(attempts=50, first=timedelta(0), most=timedelta(0), jitter=0)
+QUICK = Settings(lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, poll_interval=0.5)
+STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 PLAIN_WAIT = 0.3
 
@@ -58,7 +58,7 @@ class Server:
         self.gate = Gate()
         self.diary = diary
         self.mcp = MCPServer("calls", log_level="WARNING")
-        self.tasks = Tasks(self.mcp, store, settings=QUICK, plain_wait=PLAIN_WAIT, **options)
+        self.tasks = Tasks(self.mcp, store, settings=QUICK, fallback_wait=PLAIN_WAIT, **options)
         self._add_workers()
         self._add_askers()
         self._add_failures()

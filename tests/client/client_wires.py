@@ -165,6 +165,6 @@ class SkippingClock(FakeClock):
         while not self.bounds.empty():
             self.bounds.get_nowait()
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         self.bounds.put_nowait(seconds)
-        return super().call_later(seconds, call)
+        return super().call_later(seconds, callback)

@@ -92,7 +92,7 @@ async def test_a_server_is_told_of_a_callback_that_is_cancelled_by_others() -> N
 async def test_a_crowded_client_waits_for_a_task_until_looks_have_shown_for_a_while_that_it_asks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("raincheck.client.session.MOST_STREAMS", 1)
+    monkeypatch.setattr("raincheck.client.session.MAX_STREAMS", 1)
     working = {"status": "working"}
     fake, user = Fake("2025-11-25"), User("Sure?")
 

@@ -12,8 +12,8 @@ from mcp.client import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, ElicitRequestParams, ElicitResult
 
-from raincheck.client import InputNeeded, by_hand
-from raincheck.client.inputs import TAKEN_WITHIN, Consulting
+from raincheck.client import InputRequired, answer_later
+from raincheck.client.inputs import ANSWER_GRACE_PERIOD, PendingInputs2026
 from raincheck.core.lifecycle import Status
 from raincheck.testing import FakeClock
 
@@ -76,12 +76,12 @@ async def test_what_was_answered_by_hand_is_not_asked_again_while_the_server_sti
     fake = Fake()
     fake.shows(asking("q"))
     fake.says("tasks/update", {"resultType": "complete"})
-    async with fake.client(clock=SkippingClock(), elicitation_callback=by_hand) as client:
+    async with fake.client(clock=SkippingClock(), elicitation_callback=answer_later) as client:
         handle = await client.call("work")
-        with pytest.raises(InputNeeded):
+        with pytest.raises(InputRequired):
             await handle.result()
         await handle.answer({"q": YES})
-        update = await handle.look()
+        update = await handle.poll()
         assert update is not None
         assert (update.status, update.questions) == (Status.INPUT_REQUIRED, ())
         fake.ends(asking("q"), asking("q"), WORKING)
@@ -95,7 +95,7 @@ async def test_of_several_questions_only_what_is_not_answered_is_shown() -> None
     both, last = asking("a", "b"), asking("b", "c")
     fake.ends(both, both, both, both, asking("b"), last, last)
     fake.says("tasks/update", {"resultType": "complete"})
-    async with fake.client(clock=SkippingClock(), elicitation_callback=by_hand) as client:
+    async with fake.client(clock=SkippingClock(), elicitation_callback=answer_later) as client:
         handle = await client.call("work")
         async for update in handle:
             shown.append([question.key for question in update.questions])
@@ -108,11 +108,11 @@ async def test_what_the_server_refused_is_still_to_be_answered() -> None:
     fake = Fake()
     fake.shows(asking("q"))
     fake.says("tasks/update", MCPError(INVALID_PARAMS, "no such choice"))
-    async with fake.client(clock=SkippingClock(), elicitation_callback=by_hand) as client:
+    async with fake.client(clock=SkippingClock(), elicitation_callback=answer_later) as client:
         handle = await client.call("work")
         with pytest.raises(MCPError, match="no such choice"):
             await handle.answer({"q": YES})
-        with pytest.raises(InputNeeded):
+        with pytest.raises(InputRequired):
             await handle.result(timeout=60)
 
 
@@ -132,38 +132,38 @@ async def test_what_the_server_got_and_asks_all_the_same_is_a_question_again_aft
     fake, clock = Fake(), SkippingClock()
     fake.shows(asking("q"))
     fake.says("tasks/update", {"resultType": "complete"})
-    async with fake.client(clock=clock, elicitation_callback=by_hand) as client:
+    async with fake.client(clock=clock, elicitation_callback=answer_later) as client:
         handle = await client.call("work")
         for _ in range(2):
             await handle.answer({"q": YES})
-            given_at = clock.elapsed()
-            with pytest.raises(InputNeeded):
-                await handle.result(timeout=10 * TAKEN_WITHIN)
-            assert TAKEN_WITHIN <= clock.elapsed() - given_at <= TAKEN_WITHIN + 2
-            update = await handle.look()
+            given_at = clock.monotonic()
+            with pytest.raises(InputRequired):
+                await handle.result(timeout=10 * ANSWER_GRACE_PERIOD)
+            assert ANSWER_GRACE_PERIOD <= clock.monotonic() - given_at <= ANSWER_GRACE_PERIOD + 2
+            update = await handle.poll()
             assert update is not None
             assert [question.key for question in update.questions] == ["q"]
     assert answered(fake) == ["q", "q"]
 
 
 async def test_an_answer_that_arrived_is_given_even_if_another_one_to_the_same_got_lost() -> None:
-    consulting = Consulting(FakeClock())
+    consulting = PendingInputs2026(FakeClock())
 
     def lose(key: str) -> None:
-        with consulting.giving([key]):
-            assert consulting.is_given(key)
+        with consulting.sending([key]):
+            assert consulting.is_answered(key)
             raise ConnectionError
 
     with pytest.raises(ConnectionError):
         lose("q")
-    assert not consulting.is_given("q")
-    with consulting.giving(["q"]):
+    assert not consulting.is_answered("q")
+    with consulting.sending(["q"]):
         with pytest.raises(ConnectionError):
             lose("q")
-        assert consulting.is_given("q")
+        assert consulting.is_answered("q")
     with pytest.raises(ConnectionError):
         lose("q")
-    assert consulting.is_given("q")
+    assert consulting.is_answered("q")
 
 
 async def test_a_callback_that_is_cancelled_by_others_is_told_and_asked_once() -> None:

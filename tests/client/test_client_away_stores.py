@@ -12,7 +12,7 @@ from raincheck.wire import errors
 pytestmark = pytest.mark.anyio
 
 BOTH = pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])
-AWAY = MCPError(errors.INTERNAL_ERROR, errors.AWAY)
+AWAY = MCPError(errors.INTERNAL_ERROR, errors.STORE_UNAVAILABLE)
 
 
 @BOTH

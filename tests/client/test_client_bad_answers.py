@@ -8,7 +8,7 @@ from client_fakes import DONE, WORKING, Fake
 from client_wires import SkippingClock
 from mcp.shared.exceptions import MCPError
 
-from raincheck.client import BadAnswer, Progress, TaskCancelled
+from raincheck.client import InvalidResponse, TaskCancelled, TaskProgress
 from raincheck.core.lifecycle import Status
 from raincheck.errors import TaskNotFound
 
@@ -28,7 +28,7 @@ async def test_a_task_without_an_id_is_told_to_be_none(created: dict[str, Any]) 
         older.says("tools/call", {"task": task})
         for fake in (older, newer):
             async with fake.client() as client:
-                with pytest.raises(BadAnswer, match="ill-formed"):
+                with pytest.raises(InvalidResponse, match="ill-formed"):
                     await client.call("work")
 
 
@@ -63,7 +63,7 @@ async def test_a_task_that_is_shown_wrongly_is_told_to_be(version: str, shown: d
     fake.shows(shown)
     async with fake.client() as client:
         handle = await client.call("work")
-        with pytest.raises(BadAnswer, match=r"ill-formed|tells of 'u'"):
+        with pytest.raises(InvalidResponse, match=r"ill-formed|tells of 'u'"):
             await handle.result()
         fake.ends()
         assert text_of(await handle.result()) == "done"
@@ -83,7 +83,7 @@ async def test_a_question_without_words_is_told_to_be_ill_formed() -> None:
     fake = Fake()
     fake.shows({"status": "input_required", "inputRequests": {"q": {"method": "elicitation/create", "params": 7}}})
     async with fake.client(clock=SkippingClock(), elicitation_callback=User().answer) as client:
-        with pytest.raises(BadAnswer, match="'q' is ill-formed"):
+        with pytest.raises(InvalidResponse, match="'q' is ill-formed"):
             await client.call_tool("work")
 
 
@@ -94,7 +94,7 @@ async def test_a_result_that_is_none_is_told_to_be(version: str, result: Any) ->
     fake.shows({"status": "completed", **({} if result is None else {"result": result})})
     fake.says("tasks/result", result or {})
     async with fake.client() as client:
-        with pytest.raises(BadAnswer, match=r"ill-formed|tells no result"):
+        with pytest.raises(InvalidResponse, match=r"ill-formed|tells no result"):
             await client.call_tool("work")
 
 
@@ -107,7 +107,7 @@ async def test_a_failure_without_words_is_told_as_one() -> None:
             await client.call_tool("work")
     newer.shows({"status": "failed"})
     async with newer.client() as client:
-        with pytest.raises(BadAnswer, match="tells no result"):
+        with pytest.raises(InvalidResponse, match="tells no result"):
             await client.call_tool("work")
     newer.shows({"status": "cancelled"})
     async with newer.client() as client:
@@ -124,11 +124,11 @@ async def test_a_result_that_is_not_what_the_tool_promised_is_told_to_be(version
     fake.says("tasks/result", result)
     async with fake.client() as client:
         handle = await client.call("work")
-        with pytest.raises(BadAnswer, match=r"structured content"):
+        with pytest.raises(InvalidResponse, match=r"structured content"):
             await handle.result()
         # One that is answered at once is checked too.
         fake.says("tools/call", {**result, "resultType": "complete"})
-        with pytest.raises(BadAnswer, match=r"structured content"):
+        with pytest.raises(InvalidResponse, match=r"structured content"):
             await client.call("work")
 
 
@@ -137,15 +137,15 @@ async def test_progress_that_is_none_is_left_out() -> None:
         fake = Fake()
         fake.shows({**WORKING, "_meta": {"raincheck/progress": told}})
         async with fake.client() as client:
-            update = await (await client.call("work")).look()
+            update = await (await client.call("work")).poll()
             assert update is not None
             assert update.progress is None
     fake = Fake()
     fake.shows({**WORKING, "_meta": {"raincheck/progress": {"done": 1, "total": "many"}}})
     async with fake.client() as client:
-        update = await (await client.call("work")).look()
+        update = await (await client.call("work")).poll()
         assert update is not None
-        assert update.progress == Progress(1)
+        assert update.progress == TaskProgress(1)
 
 
 async def test_words_about_a_task_that_name_no_tools_are_a_result() -> None:
@@ -171,7 +171,7 @@ async def test_words_about_a_task_that_make_no_sense_are_told_to_be(told: dict[s
     async with fake.client(clock=SkippingClock()) as client:
         handle = await client.call("work")
         assert handle.task_id == "t"
-        with pytest.raises(BadAnswer, match=r"ill-formed|tells of 'u'"):
+        with pytest.raises(InvalidResponse, match=r"ill-formed|tells of 'u'"):
             await handle.result()
         with pytest.raises(TaskNotFound):
             await handle.cancel()
@@ -181,6 +181,6 @@ async def test_an_update_of_a_working_task_says_nothing_of_an_end() -> None:
     fake = Fake()
     fake.shows(WORKING)
     async with fake.client() as client:
-        update = await (await client.call("work")).look()
+        update = await (await client.call("work")).poll()
         assert update is not None
         assert (update.status, update.is_ended, update.result, update.error) == (Status.WORKING, False, None, None)

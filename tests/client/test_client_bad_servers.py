@@ -12,7 +12,7 @@ from client_wires import SkippingClock
 from mcp.shared.exceptions import MCPError
 
 from raincheck.client import CallLost, ServerUnreachable, TaskClient
-from raincheck.client.polling import LONGEST, SHORTEST, UNSAID
+from raincheck.client.polling import DEFAULT_POLL_INTERVAL, MAX_POLL_INTERVAL, MIN_POLL_INTERVAL
 from raincheck.errors import ConfigurationError
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ async def test_a_server_that_dies_while_it_is_asked_is_asked_again(version: str)
 async def test_a_server_that_never_answers_is_told_when_patience_is_over(version: str) -> None:
     fake, clock = Fake(version), SkippingClock()
     fake.says("tasks/get", Hung())
-    async with fake.client(clock=clock, patience=45) as client:
+    async with fake.client(clock=clock, reconnect_timeout=45) as client:
         handle = await client.call("work")
         clock.forget_bounds()
         waiting = asyncio.create_task(handle.result())
@@ -123,7 +123,7 @@ async def test_a_call_waits_no_longer_than_the_caller_says(call: dict[str, Any])
     for version in ("2026-07-28", "2025-11-25"):
         fake = Fake(version)
         fake.says("tools/call", Hung())
-        async with fake.client(read_timeout_seconds=0.05, patience=1, clock=SkippingClock()) as client:
+        async with fake.client(read_timeout_seconds=0.05, reconnect_timeout=1, clock=SkippingClock()) as client:
             with pytest.raises((CallLost, ServerUnreachable), match="timed out"):
                 await client.call("work", **call)
 
@@ -159,20 +159,20 @@ async def test_a_server_that_speaks_another_language_can_not_be_reached(hello: A
 @pytest.mark.parametrize(
     ("said", "waited"),
     [
-        (0, SHORTEST),
-        (-5_000, SHORTEST),
-        (1, SHORTEST),
+        (0, MIN_POLL_INTERVAL),
+        (-5_000, MIN_POLL_INTERVAL),
+        (1, MIN_POLL_INTERVAL),
         (2_500, 2.5),
         (2_500.5, 2.5005),
-        (31_536_000_000, LONGEST),
-        (1e308, UNSAID),
-        (10**400, UNSAID),
-        (float("nan"), UNSAID),
-        (float("inf"), UNSAID),
-        (True, UNSAID),
-        ("soon", UNSAID),
-        (None, UNSAID),
-        ({}, UNSAID),
+        (31_536_000_000, MAX_POLL_INTERVAL),
+        (1e308, DEFAULT_POLL_INTERVAL),
+        (10**400, DEFAULT_POLL_INTERVAL),
+        (float("nan"), DEFAULT_POLL_INTERVAL),
+        (float("inf"), DEFAULT_POLL_INTERVAL),
+        (True, DEFAULT_POLL_INTERVAL),
+        ("soon", DEFAULT_POLL_INTERVAL),
+        (None, DEFAULT_POLL_INTERVAL),
+        ({}, DEFAULT_POLL_INTERVAL),
     ],
 )
 @BOTH
@@ -194,7 +194,7 @@ async def test_a_task_that_goes_back_to_work_has_ended_all_the_same(version: str
         fake.shows(WORKING)
         assert text_of(await handle.result()) == "done"
         assert await updates_of(handle) == [end]
-        assert await handle.look() == end
+        assert await handle.poll() == end
         await handle.cancel()
     assert fake.times("tasks/cancel") == 0
 
@@ -261,7 +261,7 @@ async def test_a_server_that_tells_too_often_is_not_asked_as_often(version: str)
         fake.ends()
         await fake.push(method, WORKING)
         assert text_of(await waiting) == "done"
-    assert fake.times("tasks/get") <= clock.elapsed() / 0.05 + 2
+    assert fake.times("tasks/get") <= clock.monotonic() / 0.05 + 2
 
 
 async def test_a_subscription_that_ends_at_once_is_not_a_loop() -> None:
@@ -319,7 +319,7 @@ async def test_a_client_is_used_while_it_is_open() -> None:
         await fake.until(lambda: fake.times("tasks/get") > 0)
         following = asyncio.create_task(updates_of(handle))
     with pytest.raises(ConfigurationError, match="async with"):
-        await handle.look()
+        await handle.poll()
     for job in (waiting, following):
         job.cancel()
     await asyncio.wait([waiting, following])

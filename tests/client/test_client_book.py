@@ -18,12 +18,12 @@ from client_site import Site
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from raincheck.client import Slip, TaskBook, TaskCancelled, TaskClient
+from raincheck.client import SavedCalls, TaskCancelled, TaskClient, TaskRef
 from raincheck.errors import ConfigurationError, InvalidValue
 
 pytestmark = pytest.mark.anyio
 
-SLIP = Slip(server="calls", task_id="1", tool="add", tier="2026-07-28", taken_at="2026-01-01T00:00:00+00:00")
+SLIP = TaskRef(server="calls", task_id="1", tool="add", tier="2026-07-28", taken_at="2026-01-01T00:00:00+00:00")
 
 
 @pytest.fixture
@@ -36,36 +36,36 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> TaskBook:
-    return TaskBook(tmp_path / "calls.book")
+def book(tmp_path: Path) -> SavedCalls:
+    return SavedCalls(tmp_path / "calls.book")
 
 
 @ON_ALL
-async def test_a_task_is_in_the_book_until_its_result_is_fetched(book: TaskBook, tier: str) -> None:
+async def test_a_task_is_in_the_book_until_its_result_is_fetched(book: SavedCalls, tier: str) -> None:
     server = Server()
-    async with calling(server, tier, book=book) as client:
+    async with calling(server, tier, saved_calls=book) as client:
         handle = await begin(client, "pass_gate")
-        assert await book.slips() == [handle.slip]
-        assert await book.find(str(handle.task_id)) == handle.slip
+        assert await book.list_refs() == [handle.task_ref]
+        assert await book.find(str(handle.task_id)) == handle.task_ref
         assert await book.find("another") is None
         server.gate.open.set()
         await handle.result()
-        assert await book.slips() == []
+        assert await book.list_refs() == []
 
 
-async def test_what_is_answered_at_once_is_not_in_the_book(book: TaskBook) -> None:
-    async with calling(Server(), book=book) as client:
+async def test_what_is_answered_at_once_is_not_in_the_book(book: SavedCalls) -> None:
+    async with calling(Server(), saved_calls=book) as client:
         await client.call("add_at_once", {"a": 1, "b": 2})
-        assert await book.slips() == []
+        assert await book.list_refs() == []
 
 
 @ON_ALL
-async def test_another_client_goes_on_with_what_is_in_the_book(book: TaskBook, tier: str) -> None:
+async def test_another_client_goes_on_with_what_is_in_the_book(book: SavedCalls, tier: str) -> None:
     server = Server()
     async with server.tasks.running():
-        async with calling(server, tier, book=book) as first:
+        async with calling(server, tier, saved_calls=book) as first:
             begun = await begin(first, "pass_gate")
-        async with calling(server, tier, book=book) as second:
+        async with calling(server, tier, saved_calls=book) as second:
             (handle,) = await second.open_calls()
             assert handle.task_id == begun.task_id
             server.gate.open.set()
@@ -73,29 +73,29 @@ async def test_another_client_goes_on_with_what_is_in_the_book(book: TaskBook, t
             assert await second.open_calls() == []
 
 
-async def test_a_task_that_failed_or_was_cancelled_is_crossed_out(book: TaskBook) -> None:
-    async with calling(Server(), book=book) as client:
+async def test_a_task_that_failed_or_was_cancelled_is_crossed_out(book: SavedCalls) -> None:
+    async with calling(Server(), saved_calls=book) as client:
         with pytest.raises(MCPError):
             await (await begin(client, "break_down")).result()
         handle = await begin(client, "wait")
         await handle.cancel()
         with pytest.raises(TaskCancelled):
             await handle.result()
-        assert await book.slips() == []
+        assert await book.list_refs() == []
 
 
-async def test_each_server_has_its_own_slips_in_a_book(book: TaskBook) -> None:
+async def test_each_server_has_its_own_slips_in_a_book(book: SavedCalls) -> None:
     for server, task_id in (("a", "1"), ("b", "1"), ("a", "2")):
-        await book.add(Slip(server=server, task_id=task_id, tool="add", tier="plain"))
-    assert [slip.task_id for slip in await book.slips("a")] == ["1", "2"]
-    assert [slip.server for slip in await book.slips()] == ["a", "b", "a"]
-    await book.remove(Slip(server="a", task_id="1", tool="add", tier="plain"))
-    assert [(slip.server, slip.task_id) for slip in await book.slips()] == [("b", "1"), ("a", "2")]
+        await book.add(TaskRef(server=server, task_id=task_id, tool="add", tier="plain"))
+    assert [slip.task_id for slip in await book.list_refs("a")] == ["1", "2"]
+    assert [slip.server for slip in await book.list_refs()] == ["a", "b", "a"]
+    await book.remove(TaskRef(server="a", task_id="1", tool="add", tier="plain"))
+    assert [(slip.server, slip.task_id) for slip in await book.list_refs()] == [("b", "1"), ("a", "2")]
 
 
 async def test_a_slip_is_a_line_of_json_and_comes_back_as_it_was() -> None:
-    slip = Slip(server="calls", task_id="1", tool="añadir", tier="plain", tools={"wait": "task_wait"})
-    assert Slip.load(slip.dump()) == slip
+    slip = TaskRef(server="calls", task_id="1", tool="añadir", tier="plain", tools={"wait": "task_wait"})
+    assert TaskRef.load(slip.dump()) == slip
     assert json.loads(SLIP.dump())["task_id"] == "1"
 
 
@@ -115,21 +115,21 @@ async def test_a_slip_is_a_line_of_json_and_comes_back_as_it_was() -> None:
 )
 async def test_what_is_no_slip_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="is no slip"):
-        Slip.load(text)
+        TaskRef.load(text)
 
 
-async def test_a_slip_that_can_not_be_read_hides_no_others(book: TaskBook, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_slip_that_can_not_be_read_hides_no_others(book: SavedCalls, caplog: pytest.LogCaptureFixture) -> None:
     await book.add(SLIP)
     with closing(sqlite3.connect(book.path)) as file:
         file.execute("""INSERT INTO slips VALUES ('2', 'calls', '{"of": "tomorrow"}')""")
         file.commit()
     with caplog.at_level(logging.ERROR):
-        assert await book.slips() == [SLIP]
+        assert await book.list_refs() == [SLIP]
     assert "can't be read" in caplog.text
 
 
-async def test_a_book_is_its_owners_alone(book: TaskBook) -> None:
-    assert await book.slips() == []
+async def test_a_book_is_its_owners_alone(book: SavedCalls) -> None:
+    assert await book.list_refs() == []
     assert not book.path.exists()
     for _ in range(2):
         await book.add(SLIP)
@@ -149,22 +149,22 @@ async def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) ->
     before = contents_of(tmp_path)
     for name in before:
         with pytest.raises(ConfigurationError, match=name):
-            await TaskBook(tmp_path / name).add(SLIP)
+            await SavedCalls(tmp_path / name).add(SLIP)
     assert contents_of(tmp_path) == before
     with pytest.raises(ConfigurationError, match="can't be used"):
-        await TaskBook(tmp_path / "nowhere" / "calls.book").add(SLIP)
+        await SavedCalls(tmp_path / "nowhere" / "calls.book").add(SLIP)
 
 
 async def test_a_task_that_can_not_be_written_down_is_told_with_its_slip(tmp_path: Path) -> None:
     server = Server()
-    async with calling(server, book=TaskBook(tmp_path / "nowhere" / "calls.book")) as client:
+    async with calling(server, saved_calls=SavedCalls(tmp_path / "nowhere" / "calls.book")) as client:
         with pytest.raises(ConfigurationError) as raised:
             await client.call("pass_gate")
         (note,) = raised.value.__notes__
-        slip = Slip.load(note[note.index("'") + 1 : note.rindex("'")])
+        slip = TaskRef.load(note[note.index("'") + 1 : note.rindex("'")])
         server.gate.open.set()
         await server.gate.begun.wait()
-        handle = client.take_up(slip)
+        handle = client.resume(slip)
         # That it can't be crossed out is no reason to lose it.
         assert text_of(await handle.result()) == "through"
 
@@ -175,10 +175,10 @@ async def test_without_a_book_there_are_no_open_calls_to_ask_for() -> None:
             await client.open_calls()
 
 
-async def test_a_server_without_an_address_needs_a_name_in_a_book(book: TaskBook) -> None:
+async def test_a_server_without_an_address_needs_a_name_in_a_book(book: SavedCalls) -> None:
     with pytest.raises(ConfigurationError, match="name="):
-        TaskClient(lambda: "http://127.0.0.1:1/mcp", book=book)
-    assert TaskClient(lambda: "http://127.0.0.1:1/mcp", book=book, name="reports").name == "reports"
+        TaskClient(lambda: "http://127.0.0.1:1/mcp", saved_calls=book)
+    assert TaskClient(lambda: "http://127.0.0.1:1/mcp", saved_calls=book, name="reports").name == "reports"
 
 
 async def test_no_secret_of_an_address_gets_into_a_book() -> None:
@@ -198,7 +198,7 @@ async def run(*arguments: object) -> asyncio.subprocess.Process:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_caller_that_was_killed_finds_its_task_again_and_gets_the_result(
-    site: Site, book: TaskBook, mode: str
+    site: Site, book: SavedCalls, mode: str
 ) -> None:
     await site.start()
     caller = await run(book.path, site.url, mode, "begin")
@@ -210,7 +210,7 @@ async def test_a_caller_that_was_killed_finds_its_task_again_and_gets_the_result
     again = await run(book.path, site.url, mode, "go-on")
     said, _ = await again.communicate()
     assert said.decode().strip() == f"{task_id} {[f'step-{number}' for number in range(4)]}"
-    assert await book.slips() == []
+    assert await book.list_refs() == []
 
 
 async def kill_server_too(site: Site) -> None:
@@ -218,13 +218,13 @@ async def kill_server_too(site: Site) -> None:
     await site.start()
 
 
-async def test_processes_share_a_book(site: Site, book: TaskBook) -> None:
+async def test_processes_share_a_book(site: Site, book: SavedCalls) -> None:
     await site.start()
-    kept = Slip(server="elsewhere", task_id="1", tool="add", tier="plain")
+    kept = TaskRef(server="elsewhere", task_id="1", tool="add", tier="plain")
     await book.add(kept)
     callers = [await run(book.path, site.url, "auto", "many", name) for name in ("a", "bb", "ccc")]
     results = [(await caller.communicate())[0].decode().split() for caller in callers]
     for length, said in enumerate(results, start=1):
         assert said[1::2] == [str(number + length) for number in range(20)]
     assert len({task_id for said in results for task_id in said[::2]}) == 60
-    assert await book.slips() == [kept]
+    assert await book.list_refs() == [kept]

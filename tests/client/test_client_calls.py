@@ -12,8 +12,8 @@ from client_server import Server
 from mcp.shared.exceptions import MCPError
 
 from raincheck import TaskContext
-from raincheck.client import Progress, TaskCancelled, Update
-from raincheck.client.protocols.base import Anything, ask_about
+from raincheck.client import TaskCancelled, TaskProgress, Update
+from raincheck.client.protocols.base import AnyResult, send_task_request
 from raincheck.core.lifecycle import Status
 from raincheck.errors import TaskNotFound
 
@@ -35,7 +35,7 @@ async def test_a_handle_is_there_before_the_work_is_done(tier: str, way: str) ->
     server = Server()
     async with calling(server, tier, way) as client:
         handle = await begin(client, "pass_gate")
-        update = await handle.look()
+        update = await handle.poll()
         assert update is not None
         assert (update.status, update.message) == (Status.WORKING, "at the gate")
         server.gate.open.set()
@@ -66,7 +66,7 @@ async def test_an_update_tells_how_far_the_work_is(tier: str) -> None:
     async with calling(server, tier) as client:
         handle = await begin(client, "pass_gate")
         async for update in handle:
-            if update.progress == Progress(1, 2):
+            if update.progress == TaskProgress(1, 2):
                 server.gate.open.set()
     assert server.gate.passed == 1
 
@@ -75,8 +75,8 @@ async def test_an_update_tells_how_far_the_work_is(tier: str) -> None:
 async def test_what_is_answered_at_once_has_no_task_and_nothing_to_follow(tier: str) -> None:
     async with calling(Server(), tier) as client:
         handle = await client.call("add_without_task", {"a": 1, "b": 2})
-        assert (handle.task_id, handle.slip) == (None, None)
-        assert await handle.look() is None
+        assert (handle.task_id, handle.task_ref) == (None, None)
+        assert await handle.poll() is None
         assert await updates_of(handle) == []
         await handle.cancel()
         await handle.answer({})
@@ -134,8 +134,8 @@ async def test_cancelling_what_has_ended_changes_nothing(tier: str) -> None:
     server = Server()
     async with calling(server, tier) as client:
         handle = await begin(client, "pass_gate")
-        assert handle.slip is not None
-        another = client.take_up(handle.slip)
+        assert handle.task_ref is not None
+        another = client.resume(handle.task_ref)
         server.gate.open.set()
         assert text_of(await handle.result()) == "through"
         await another.cancel()
@@ -148,9 +148,9 @@ async def test_an_unknown_task_is_told_to_be_one(tier: str) -> None:
     server = Server()
     async with calling(server, tier) as client:
         handle = await begin(client, "pass_gate")
-        assert handle.slip is not None
-        stranger = client.take_up(replace(handle.slip, task_id="0" * 44))
-        for ask in (stranger.result, stranger.look):
+        assert handle.task_ref is not None
+        stranger = client.resume(replace(handle.task_ref, task_id="0" * 44))
+        for ask in (stranger.result, stranger.poll):
             with pytest.raises(TaskNotFound):
                 await ask()
 
@@ -216,8 +216,8 @@ async def test_what_nobody_holds_any_more_is_forgotten(tier: str) -> None:
         for _ in range(3):
             assert text_of(await client.call_tool("pass_gate")) == "through"
         gc.collect()
-        heard: Any = getattr(client, "_heard")  # noqa: B009 - it is private
-        assert [len(getattr(heard, kept)) for kept in ("_held", "_by_token")] == [0, 0]
+        heard: Any = getattr(client, "_tracker")  # noqa: B009 - it is private
+        assert [len(getattr(heard, kept)) for kept in ("_tasks", "_by_token")] == [0, 0]
 
 
 async def test_the_sdks_client_is_there_for_everything_else() -> None:
@@ -227,7 +227,7 @@ async def test_the_sdks_client_is_there_for_everything_else() -> None:
 
 
 async def test_progress_of_a_call_that_is_no_task_goes_to_whoever_asks_for_it() -> None:
-    server, heard = Server(), list[tuple[Progress, str | None]]()
+    server, heard = Server(), list[tuple[TaskProgress, str | None]]()
 
     @server.tasks.tool(mode="forbidden")
     async def crawl(task: TaskContext) -> str:
@@ -235,18 +235,18 @@ async def test_progress_of_a_call_that_is_no_task_goes_to_whoever_asks_for_it() 
         await server.gate.pass_through()
         return "there"
 
-    async def hear(progress: Progress, message: str | None) -> None:
+    async def hear(progress: TaskProgress, message: str | None) -> None:
         heard.append((progress, message))
         server.gate.open.set()
 
     async with calling(server, "2025") as client:
-        assert text_of(await client.call_tool("crawl", progressed=hear)) == "there"
-    assert heard[0] == (Progress(1, 2), "half-way")
+        assert text_of(await client.call_tool("crawl", progress_callback=hear)) == "there"
+    assert heard[0] == (TaskProgress(1, 2), "half-way")
 
 
 async def test_how_long_to_keep_a_task_is_passed_on() -> None:
     async with calling(Server(), "2025") as client:
         handle = await begin(client, "pass_gate", ttl=3_600, meta={"example.com/why": "because"})
         assert handle.task_id is not None
-        shown = await ask_about(await client.connected(), "tasks/get", handle.task_id, Anything)
+        shown = await send_task_request(await client.connected(), "tasks/get", handle.task_id, AnyResult)
         assert shown.model_dump()["ttl"] == 3_600_000

@@ -9,7 +9,7 @@ from client_calls import User, begin, text_of
 from mcp.shared.exceptions import MCPError
 from peer_servers import FASTMCP4, MCP1, Peer
 
-from raincheck.client import InputNeeded, TaskCancelled, TaskClient, by_hand
+from raincheck.client import InputRequired, TaskCancelled, TaskClient, answer_later
 from raincheck.core.lifecycle import Status
 from raincheck.errors import TaskNotFound
 
@@ -79,9 +79,9 @@ async def test_questions_go_to_the_callback(peer: Peer, way: str, urls: dict[str
 
 @PEERS
 async def test_questions_are_answered_by_hand(peer: Peer, urls: dict[str, str]) -> None:
-    async with client_of(peer, "http", urls, elicitation_callback=by_hand) as client:
+    async with client_of(peer, "http", urls, elicitation_callback=answer_later) as client:
         handle = await begin(client, "ask", {"question": "Sure?"})
-        with pytest.raises(InputNeeded) as needed:
+        with pytest.raises(InputRequired) as needed:
             await handle.result()
         (question,) = needed.value.questions
         assert question.message == "Sure?"
@@ -111,10 +111,10 @@ async def test_many_go_on_at_once(peer: Peer, urls: dict[str, str]) -> None:
 async def test_a_task_is_found_again_on_another_connection_where_the_server_allows_it(urls: dict[str, str]) -> None:
     for peer in (MCP1, FASTMCP4):
         async with client_of(peer, "http", urls) as client:
-            slip = (await begin(client, "count", {"steps": 2})).slip
+            slip = (await begin(client, "count", {"steps": 2})).task_ref
         assert slip is not None
         async with client_of(peer, "http", urls) as client:
-            handle = client.take_up(slip)
+            handle = client.resume(slip)
             if peer is MCP1:
                 with pytest.raises(TaskNotFound):
                     await handle.result()

@@ -12,8 +12,8 @@ from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
 from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, TextContent
 
-from raincheck.client import InputNeeded, TaskClient, by_hand
-from raincheck.client.session import MOST_STREAMS
+from raincheck.client import InputRequired, TaskClient, answer_later
+from raincheck.client.session import MAX_STREAMS
 from raincheck.core.lifecycle import Status
 from raincheck.errors import InvalidValue
 
@@ -42,8 +42,8 @@ async def test_two_who_wait_are_not_both_asked(tier: str) -> None:
     user = User("Sure?")
     async with calling(Server(), tier, elicitation_callback=user.answer) as client:
         handle = await begin(client, "confirm")
-        assert handle.slip is not None
-        handles = [handle, client.take_up(handle.slip), handle]
+        assert handle.task_ref is not None
+        handles = [handle, client.resume(handle.task_ref), handle]
         waiting = [asyncio.create_task(one.result()) for one in handles]
         await user.is_asked.wait()
         # The one that has somebody asked goes, and another takes its place.
@@ -61,9 +61,9 @@ async def test_two_who_wait_are_not_both_asked(tier: str) -> None:
 async def test_many_tasks_may_ask_at_once(tier: str, way: str) -> None:
     user = User()
     async with calling(Server(), tier, way, elicitation_callback=user.answer) as client:
-        results = await asyncio.gather(*(client.call_tool("confirm") for _ in range(MOST_STREAMS + 4)))
+        results = await asyncio.gather(*(client.call_tool("confirm") for _ in range(MAX_STREAMS + 4)))
         assert {text_of(result) for result in results} == {"accept accept"}
-    assert len(user.asked) == 2 * (MOST_STREAMS + 4)
+    assert len(user.asked) == 2 * (MAX_STREAMS + 4)
 
 
 @ON_BOTH
@@ -92,7 +92,7 @@ async def answer_by_hand(client: TaskClient) -> str:
     """Wait for a task that asks twice, and answer what it asks."""
     handle = await begin(client, "confirm")
     for asked in ("Sure?", "Really?"):
-        with pytest.raises(InputNeeded) as needed:
+        with pytest.raises(InputRequired) as needed:
             await handle.result()
         (question,) = needed.value.questions
         assert (question.message, question.method) == (asked, "elicitation/create")
@@ -105,7 +105,7 @@ async def answer_by_hand(client: TaskClient) -> str:
 @BY_ALL_WAYS
 @ON_BOTH
 async def test_questions_may_be_answered_by_hand(tier: str, way: str) -> None:
-    async with calling(Server(), tier, way, elicitation_callback=by_hand) as client:
+    async with calling(Server(), tier, way, elicitation_callback=answer_later) as client:
         assert await answer_by_hand(client) == "accept accept"
 
 
@@ -118,7 +118,7 @@ async def test_without_tasks_questions_are_answered_by_hand(tier: str, way: str)
 
 @ON_BOTH
 async def test_questions_are_answered_while_one_looks_on(tier: str) -> None:
-    async with calling(Server(), tier, elicitation_callback=by_hand) as client:
+    async with calling(Server(), tier, elicitation_callback=answer_later) as client:
         handle, asked = await begin(client, "confirm"), list[str]()
         async for update in handle:
             for question in update.questions:
@@ -132,30 +132,30 @@ async def test_questions_are_answered_while_one_looks_on(tier: str) -> None:
 async def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays() -> None:
     nonsense: dict[str, Any] = {"action": "accept", "content": {"sure": ["what"]}}
     for tier, error in (("2026", MCPError), ("plain", InvalidValue)):
-        callback: dict[str, Any] = {"elicitation_callback": by_hand} if tier == "2026" else {}
+        callback: dict[str, Any] = {"elicitation_callback": answer_later} if tier == "2026" else {}
         async with calling(Server(), tier, **callback) as client:
             handle = await begin(client, "confirm")
-            with pytest.raises(InputNeeded) as needed:
+            with pytest.raises(InputRequired) as needed:
                 await handle.result()
             (question,) = needed.value.questions
             with pytest.raises(error, match="sure"):
                 await handle.answer({question.key: nonsense})
-            with pytest.raises(InputNeeded):
+            with pytest.raises(InputRequired):
                 await handle.result()
 
 
 @ON_BOTH
 async def test_an_answer_to_what_is_not_asked_is_refused_with_what_is(tier: str) -> None:
-    async with calling(Server(), tier, elicitation_callback=by_hand) as client:
+    async with calling(Server(), tier, elicitation_callback=answer_later) as client:
         handle = await begin(client, "confirm")
-        with pytest.raises(InputNeeded) as needed:
+        with pytest.raises(InputRequired) as needed:
             await handle.result()
         (question,) = needed.value.questions
         with pytest.raises(InvalidValue, match=f"does not ask 'another': it asks {question.key}"):
             await handle.answer({question.key: YES, "another": YES})
         with pytest.raises(InvalidValue, match=r'is True: give \{"action": "accept"'):
             await handle.answer({question.key: cast("Any", True)})
-        with pytest.raises(InputNeeded):
+        with pytest.raises(InputRequired):
             await handle.result()
         await handle.answer({question.key: YES})
 
@@ -167,7 +167,7 @@ async def test_what_is_asked_by_a_call_that_is_no_task_is_not_for_by_hand() -> N
     async def ask_now(ctx: Context[Any, Any]) -> str:
         return (await ctx.elicit("Sure?", Sure)).action
 
-    async with calling(server, "2025", elicitation_callback=by_hand) as client:
+    async with calling(server, "2025", elicitation_callback=answer_later) as client:
         with pytest.raises(MCPError, match="only tasks may ask"):
             await client.call_tool("ask_now")
 
@@ -196,14 +196,14 @@ async def test_what_somebody_else_has_answered_is_not_thought_about_any_more(tie
     server, user = Server(), User("Sure?")
     async with (
         calling(server, tier, elicitation_callback=user.answer) as client,
-        calling(server, "2026", elicitation_callback=by_hand) as other,
+        calling(server, "2026", elicitation_callback=answer_later) as other,
     ):
         handle = await begin(client, "confirm")
         waiting = asyncio.create_task(handle.result())
         await user.is_asked.wait()
-        assert handle.slip is not None
-        elsewhere = other.take_up(handle.slip)
-        update = await elsewhere.look()
+        assert handle.task_ref is not None
+        elsewhere = other.resume(handle.task_ref)
+        update = await elsewhere.poll()
         assert update is not None
         assert update.status is Status.INPUT_REQUIRED
         await elsewhere.answer({update.questions[0].key: YES})

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 def make_server() -> tuple[MCPServer, Tasks]:
     machine = Machine("letter", [State("written", [Transition("send", "sent")]), State("sent", kind="success")])
     mcp = MCPServer("calls")
-    tasks = Tasks(mcp, "memory:", plain_wait=0.1)
+    tasks = Tasks(mcp, "memory:", fallback_wait=0.1)
     tasks.add(machine.tool(), input_schema=machine.input_schema, description="A letter.")
     return mcp, tasks
 
@@ -31,10 +31,10 @@ async def test_a_cancel_that_is_refused_is_an_error_with_the_reason_and_the_work
             await handle.cancel()
         assert (refused.value.task_id, refused.value.reason) == (handle.task_id, "not-cancellable")
         assert refused.value.why == "workflow 'letter' has no state for that"
-        update = await handle.look()
+        update = await handle.poll()
         assert update is not None
         assert update.status is Status.WORKING
-        await engine.processes.transition(handle.task_id, "send", owner=None)
+        await engine.instances.transition(handle.task_id, "send", owner=None)
         await handle.result()
 
 
@@ -44,7 +44,7 @@ async def test_a_process_that_has_ended_stays_as_it_is_and_nobody_is_refused(tie
     async with tasks.running() as engine, TaskClient(**options_of(tier, mcp, None)) as client:
         handle = await client.call("letter")
         assert handle.task_id is not None
-        await engine.processes.transition(handle.task_id, "send", owner=None)
+        await engine.instances.transition(handle.task_id, "send", owner=None)
         await engine.wait(handle.task_id)
         await handle.cancel()
         assert not (await handle.result()).is_error

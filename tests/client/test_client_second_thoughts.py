@@ -9,7 +9,7 @@ from client_fakes import DONE, Dead, Fake, Hung
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, ElicitResult
 
-from raincheck.client import TaskBook
+from raincheck.client import SavedCalls
 
 QUESTION: dict[str, Any] = {
     "method": "elicitation/create",
@@ -50,28 +50,28 @@ async def test_a_tool_that_takes_tasks_no_more_is_called_without_one() -> None:
 
 
 async def test_a_slip_is_kept_while_the_result_can_still_be_had(tmp_path: Path) -> None:
-    book = TaskBook(tmp_path / "calls.book")
+    book = SavedCalls(tmp_path / "calls.book")
     server = Fake("2025-11-25")
     server.shows({"status": "completed"})
     server.says("tasks/result", MCPError(INTERNAL_ERROR, "the store is busy"), DONE)
-    async with server.client(book=book) as client:
+    async with server.client(saved_calls=book) as client:
         handle = await client.call("work")
         with pytest.raises(MCPError, match="busy"):
             await handle.result()
-        assert [slip.task_id for slip in await book.slips()] == ["t"]
+        assert [slip.task_id for slip in await book.list_refs()] == ["t"]
         assert (await handle.result()).content
-        assert await book.slips() == []
+        assert await book.list_refs() == []
 
 
 async def test_a_slip_is_struck_off_when_its_task_has_failed(tmp_path: Path) -> None:
-    book = TaskBook(tmp_path / "calls.book")
+    book = SavedCalls(tmp_path / "calls.book")
     server = Fake("2025-11-25")
     server.shows({"status": "failed"})
     server.says("tasks/result", MCPError(INTERNAL_ERROR, "it broke"))
-    async with server.client(book=book) as client:
+    async with server.client(saved_calls=book) as client:
         with pytest.raises(MCPError, match="broke"):
             await client.call_tool("work")
-    assert await book.slips() == []
+    assert await book.list_refs() == []
 
 
 async def test_a_connection_that_is_being_made_is_closed_with_its_client() -> None:

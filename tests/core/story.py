@@ -62,7 +62,7 @@ def running(**fields: Any) -> Task:
 
 def asking(*keys: str, **fields: Any) -> Task:
     """A running task with open questions."""
-    return after(running(**fields), Note(1, asked=tuple(question(key) for key in keys)))
+    return after(running(**fields), Note(1, input_requests=tuple(question(key) for key in keys)))
 
 
 def question(key: str = "publish?") -> InputRequest:
@@ -84,12 +84,12 @@ def _situations() -> Mapping[str, Task]:
     """
     asks = asking("publish?", deadline_at=at(1_000))
     return {
-        "queued": after(asks, Park(1, seen=1)),
+        "queued": after(asks, Park(1, seen_signals=1)),
         "running": asks,
         "running, to be paused": after(asks, Pause("operator")),
-        "parked for a moment": after(asks, Park(1, seen=0, until=at(20))),
-        "parked for an answer": after(asks, Park(1, seen=0)),
-        "paused": after(asks, Pause("operator"), Park(1, seen=0, until=at(20))),
+        "parked for a moment": after(asks, Park(1, seen_signals=0, until=at(20))),
+        "parked for an answer": after(asks, Park(1, seen_signals=0)),
+        "paused": after(asks, Pause("operator"), Park(1, seen_signals=0, until=at(20))),
         "paused, never begun": after(created(deadline_at=at(1_000)), Pause("operator")),
         "completed": after(asks, Complete(1, encode("report"))),
         "failed": after(asks, Fail(1, ERROR, "broke", retryable=False)),

@@ -7,7 +7,7 @@ from story import SITUATIONS, after, asking, at, change, question
 
 from raincheck.core.commands import Answer
 from raincheck.core.decide import decide
-from raincheck.core.lifecycle import LIVE, Phase, Status
+from raincheck.core.lifecycle import LIVE_PHASES, Phase, Status
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, encode
 from raincheck.core.records import InputRequest
@@ -81,7 +81,7 @@ def test_an_answer_under_a_clock_gone_back_is_not_before_its_question() -> None:
     assert late.inputs[0].answered_at == late.after.updated_at == at(100)
 
 
-@pytest.mark.parametrize("phase", sorted(LIVE))
+@pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
 def test_a_question_may_be_answered_in_every_live_phase(phase: Phase) -> None:
     task = next(task for task in SITUATIONS.values() if task.phase is phase and task.open_inputs)
     answered = change(task, _answer((question(),), **{"publish?": YES}))

@@ -24,7 +24,7 @@ def _new(**fields: Any) -> TaskDocument:
 
 def _after(document: TaskDocument, *commands: Command, seconds: float = 0) -> TaskDocument:
     for command in commands:
-        document = document.changed_by(change(document.task, command, seconds))
+        document = document.with_change(change(document.task, command, seconds))
     return document
 
 
@@ -72,8 +72,8 @@ def test_what_a_change_does_not_bring_stays() -> None:
 
 def test_steps_and_questions_come_in_the_order_of_their_recording_and_artifacts_by_name() -> None:
     document = _running(
-        Note(1, steps=(step("b"),), asked=(question("b"),), artifacts=(artifact("b"),)),
-        Note(1, steps=(step("a"), step("b", 1)), asked=(question("a"),), artifacts=(artifact("a"),)),
+        Note(1, steps=(step("b"),), input_requests=(question("b"),), artifacts=(artifact("b"),)),
+        Note(1, steps=(step("a"), step("b", 1)), input_requests=(question("a"),), artifacts=(artifact("a"),)),
     )
     journal = document.journal()
     assert [(one.name, one.occurrence) for one in journal.steps] == [("b", 0), ("a", 0), ("b", 1)]
@@ -88,7 +88,7 @@ def test_an_artifact_of_the_same_name_replaces_the_one_before() -> None:
 
 
 def test_an_answer_takes_its_questions_place() -> None:
-    document = _running(Note(1, asked=(question("a"), question("b"), question("c"))))
+    document = _running(Note(1, input_requests=(question("a"), question("b"), question("c"))))
     answered = _after(document, Answer(document.inputs, {"b": encode("yes")}, "alice"), seconds=5)
     assert [(one.key, one.answer) for one in answered.inputs] == [("a", None), ("b", encode("yes")), ("c", None)]
     assert [one.key for one in answered.view().inputs] == ["a", "c"]
@@ -96,7 +96,7 @@ def test_an_answer_takes_its_questions_place() -> None:
 
 
 def test_a_poll_shows_the_outcome_and_no_questions_after_the_end() -> None:
-    ended = _running(Note(1, asked=(question(),)), Complete(1, encode("report")))
+    ended = _running(Note(1, input_requests=(question(),)), Complete(1, encode("report")))
     assert (ended.view().outcome, ended.view().inputs) == (encode("report"), ())
     assert ended.view().task.phase is Phase.COMPLETED
     assert ended.journal().inputs == (question(),)
@@ -107,34 +107,34 @@ def test_a_change_that_was_decided_on_an_older_task_is_stale() -> None:
     late = change(document.task, Complete(1, encode("report")))
     newer = _after(document, Cancel("alice"))
     with pytest.raises(StaleChange) as stale:
-        newer.changed_by(late)
+        newer.with_change(late)
     assert stale.value.task_id == "task-1"
     with pytest.raises(StaleChange):
-        document.changed_by(change(newer.task.evolve(phase=Phase.QUEUED), Cancel("bob")))
+        document.with_change(change(newer.task.evolve(phase=Phase.QUEUED), Cancel("bob")))
 
 
 def test_an_interrupt_of_a_lease_that_was_extended_is_stale() -> None:
     document = _running()
     interrupt = change(document.task, Interrupt(), 30)
-    extended = document.extended(1, at(60))
+    extended = document.with_extended_lease(1, at(60))
     assert extended is not None
     with pytest.raises(StaleChange):
-        extended.changed_by(interrupt)
-    assert document.changed_by(interrupt).task.phase is Phase.QUEUED
+        extended.with_change(interrupt)
+    assert document.with_change(interrupt).task.phase is Phase.QUEUED
     without = replace(document, task=document.task.evolve(attempt=None))
     with pytest.raises(StaleChange):
-        without.changed_by(interrupt)
+        without.with_change(interrupt)
 
 
 def test_a_change_that_keeps_the_attempt_keeps_the_lease_that_was_extended_meanwhile() -> None:
     document = _running()
     note = change(document.task, Note(1, Progress(1)))
-    extended = document.extended(1, at(60))
+    extended = document.with_extended_lease(1, at(60))
     assert extended is not None
-    kept = extended.changed_by(note)
+    kept = extended.with_change(note)
     assert kept.task.attempt is not None
     assert (kept.task.attempt.lease.expires_at, kept.task.progress) == (at(60), Progress(1))
-    released = extended.changed_by(change(document.task, Release(1)))
+    released = extended.with_change(change(document.task, Release(1)))
     assert released.task.attempt is None
 
 
@@ -143,15 +143,15 @@ def test_a_change_that_was_decided_before_the_key_was_released_does_not_bring_it
     for command in (Note(1, status_message="working"), Release(1), Complete(1, encode("done"))):
         decided = change(before.task, command)
         assert decided.after.idempotency_key == "key"
-        after = before.without_key().changed_by(decided)
+        after = before.without_key().with_change(decided)
         assert after.task == decided.after.evolve(idempotency_key=None)
         assert after.request_digest is None
-        assert before.changed_by(decided).task == decided.after
+        assert before.with_change(decided).task == decided.after
 
 
 def test_extending_changes_the_lease_and_nothing_else() -> None:
     document = _running()
-    extended = document.extended(1, at(60))
+    extended = document.with_extended_lease(1, at(60))
     assert extended is not None
     assert extended.task.attempt is not None
     assert (extended.task.attempt.lease.holder, extended.task.attempt.lease.expires_at) == ("worker-1", at(60))
@@ -159,10 +159,10 @@ def test_extending_changes_the_lease_and_nothing_else() -> None:
 
 
 def test_who_does_not_hold_the_task_extends_nothing() -> None:
-    assert _new().extended(0, at(60)) is None
+    assert _new().with_extended_lease(0, at(60)) is None
     for fence in (0, 2):
-        assert _running().extended(fence, at(60)) is None
-    assert _running(Complete(1, encode(1))).extended(1, at(60)) is None
+        assert _running().with_extended_lease(fence, at(60)) is None
+    assert _running(Complete(1, encode(1))).with_extended_lease(1, at(60)) is None
 
 
 def test_a_step_that_is_recorded_already_is_refused() -> None:
@@ -174,11 +174,11 @@ def test_a_step_that_is_recorded_already_is_refused() -> None:
 
 
 def test_a_questions_key_is_used_once_in_a_tasks_life() -> None:
-    document = _running(Note(1, asked=(question("a"),)))
+    document = _running(Note(1, input_requests=(question("a"),)))
     answered = _after(document, Answer(document.inputs, {"a": encode("yes")}, "alice"))
     for one in (document, answered):
         with pytest.raises(AlreadyRecorded) as twice:
-            _after(one, Note(1, asked=(question("b"), question("a"))))
+            _after(one, Note(1, input_requests=(question("b"), question("a"))))
         assert twice.value.what == "question 'a'"
 
 
@@ -186,25 +186,25 @@ def test_a_document_is_never_changed_itself() -> None:
     document = _running()
     before = replace(document)
     _after(document, Note(1, steps=(step(),)), Pause("operator"))
-    document.extended(1, at(60))
+    document.with_extended_lease(1, at(60))
     assert document == before
 
 
 def test_only_who_is_covered_sees_it_and_nobody_once_it_has_expired() -> None:
     document = _running(Cancel("alice"), retention=Retention(keep=timedelta(seconds=60)))
-    mine = Scope.of("reports", document.task.owner)
+    mine = Scope.for_owner("reports", document.task.owner)
     assert [document.is_visible(mine, at(seconds)) for seconds in (59, 60)] == [True, False]
     assert [document.is_visible(Scope.everything(), at(seconds)) for seconds in (59, 60)] == [True, False]
-    assert not document.is_visible(Scope.of("reports", Owner.local()), at(0))
-    assert not document.is_visible(Scope.within("builds"), at(0))
+    assert not document.is_visible(Scope.for_owner("reports", Owner.local()), at(0))
+    assert not document.is_visible(Scope.for_namespace("builds"), at(0))
 
 
 def test_the_same_request_under_the_same_key_is_the_same_task() -> None:
     asked: dict[str, Any] = {"idempotency_key": "key", "request_digest": "digest"}
     document = _running(Cancel("alice"), retention=Retention(keep=timedelta(seconds=60)), **asked)
     again = create(new(id=TaskId("task-2"), **asked), START, LIMITS)
-    assert document.is_asked_for_by(again, at(59))
-    assert not document.is_asked_for_by(again, at(60))
+    assert document.matches_request(again, at(59))
+    assert not document.matches_request(again, at(60))
 
 
 def test_another_request_under_the_same_key_is_a_conflict_until_the_key_is_free() -> None:
@@ -214,13 +214,13 @@ def test_another_request_under_the_same_key_is_a_conflict_until_the_key_is_free(
     )
     other = create(new(id=TaskId("task-2"), request_digest="other", **key), START, LIMITS)
     with pytest.raises(IdempotencyConflict) as conflict:
-        document.is_asked_for_by(other, at(59))
+        document.matches_request(other, at(59))
     assert (conflict.value.task_id, conflict.value.key) == ("task-1", "key")
-    assert not document.is_asked_for_by(other, at(60))
+    assert not document.matches_request(other, at(60))
 
 
 def test_a_turn_is_kept_with_the_document_and_seen_by_nobody_else() -> None:
-    document = _new().at_turn(7)
+    document = _new().with_turn(7)
     assert document.turn == 7
     assert (document.task, document.journal()) == (_new().task, _new().journal())
     assert _after(document, Pause("operator")).turn == 7

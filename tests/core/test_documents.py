@@ -10,7 +10,7 @@ from story import CLAIM, LIMITS, START, at, change, new
 from raincheck.core.change import Change, Creation
 from raincheck.core.commands import Cancel, Command, Complete, Note, Release, Signal
 from raincheck.core.create import create
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.owner import Owner, Scope
@@ -35,7 +35,7 @@ def _do(documents: Documents, task: Task, *commands: Command, seconds: float = 0
     for command in commands:
         stored = documents.find(task.id)
         assert stored is not None
-        task = documents.keep(change(stored, command, seconds))
+        task = documents.commit(change(stored, command, seconds))
     return task
 
 
@@ -46,22 +46,22 @@ def test_an_unknown_task_and_somebody_elses_and_an_expired_one_are_not_found_ali
     cases = [
         (empty, Scope.everything()),
         (expired, Scope.everything()),
-        (fresh, Scope.of("reports", Owner.local())),
-        (fresh, Scope.within("builds")),
+        (fresh, Scope.for_owner("reports", Owner.local())),
+        (fresh, Scope.for_namespace("builds")),
     ]
     said: set[str] = set()
     for documents, scope in cases:
         with pytest.raises(TaskNotFound) as missing:
-            documents.visible(TaskId("task-1"), scope, START)
+            documents.get_visible(TaskId("task-1"), scope, START)
         said.add(str(missing.value))
     assert len(said) == 1
-    assert fresh.visible(TaskId("task-1"), Scope.within("reports"), START) is fresh[TaskId("task-1")]
+    assert fresh.get_visible(TaskId("task-1"), Scope.for_namespace("reports"), START) is fresh[TaskId("task-1")]
 
 
 def test_an_id_is_given_once() -> None:
     documents = Documents()
     assert _add(documents) == _creation().task
-    assert documents == {TaskId("task-1"): TaskDocument.of(_creation()).at_turn(1)}
+    assert documents == {TaskId("task-1"): TaskDocument.of(_creation()).with_turn(1)}
     with pytest.raises(AlreadyRecorded, match="task 'task-1' already has been created"):
         _add(documents)
 
@@ -91,10 +91,10 @@ def test_a_change_is_kept_with_the_tasks_that_it_spawns() -> None:
     parent = _do(documents, _add(documents), CLAIM)
     child = _creation(2, parent_id=parent.id)
     spawned = change(parent, Note(1, spawned=(child,)))
-    assert documents.keep(spawned) == spawned.after
+    assert documents.commit(spawned) == spawned.after
     assert documents.find(child.task.id) == child.task
     with pytest.raises(AlreadyRecorded) as twice:
-        documents.keep(change(spawned.after, Note(1, spawned=(_creation(2),))))
+        documents.commit(change(spawned.after, Note(1, spawned=(_creation(2),))))
     assert twice.value.task_id == "task-2"
 
 
@@ -105,10 +105,10 @@ def test_each_spawned_task_is_counted() -> None:
         parent = _do(documents, _add(documents), CLAIM)
         note = change(parent, Note(1, spawned=spawned, quota=Quota(live=live, created=created)))
         if fits:
-            documents.keep(note)
+            documents.commit(note)
         else:
             with pytest.raises(QuotaExceeded):
-                documents.keep(note)
+                documents.commit(note)
 
 
 def test_a_change_of_a_task_that_is_gone_is_stale() -> None:
@@ -116,7 +116,7 @@ def test_a_change_of_a_task_that_is_gone_is_stale() -> None:
     task = _add(documents)
     del documents[task.id]
     with pytest.raises(StaleChange):
-        documents.keep(change(task, Cancel("alice")))
+        documents.commit(change(task, Cancel("alice")))
 
 
 def test_the_line_has_the_queued_tasks_in_the_order_of_their_places() -> None:
@@ -126,17 +126,17 @@ def test_the_line_has_the_queued_tasks_in_the_order_of_their_places() -> None:
     _add(documents, 4, due_at=at(1))
     other = _add(documents, 5, owner=Owner.local())
     urgent = _add(documents, 6, priority=1)
-    assert [task.id for task in documents.line()] == [urgent.id, first.id, other.id, second.id]
+    assert [task.id for task in documents.claim_order()] == [urgent.id, first.id, other.id, second.id]
     assert {task.id for task in documents.live()} == {f"task-{number}" for number in range(1, 7)}
     released = _do(documents, running, Release(1))
-    assert documents.line()[-3:] == [released, other, second]
+    assert documents.claim_order()[-3:] == [released, other, second]
 
 
 def test_a_task_that_comes_back_to_the_queue_gets_a_new_turn_and_one_that_stays_keeps_its_own() -> None:
     documents = Documents()
     tasks = [_add(documents, number) for number in range(1, 4)]
     assert [documents[task.id].turn for task in tasks] == [1, 2, 3]
-    documents.take([change(task, CLAIM) for task in tasks[:2]])
+    documents.commit_claims([change(task, CLAIM) for task in tasks[:2]])
     _do(documents, tasks[0], Release(1))
     assert [documents[task.id].turn for task in tasks] == [3, 2, 3]
     _do(documents, tasks[2], Signal("child", "a child ended"))
@@ -147,13 +147,13 @@ def test_a_claim_serves_its_lines_and_nothing_else_does() -> None:
     documents = Documents()
     tasks = [_add(documents, number, priority=number // 3) for number in range(1, 5)]
     _do(documents, tasks[1], CLAIM, Complete(1, encode("done")))
-    assert documents.served == {}
-    assert documents.take([change(tasks[number], CLAIM) for number in (3, 0)]) == tuple(
+    assert documents.served_turns == {}
+    assert documents.commit_claims([change(tasks[number], CLAIM) for number in (3, 0)]) == tuple(
         change(tasks[number], CLAIM).after for number in (3, 0)
     )
-    assert documents.served == {("reports", 0): 1, ("reports", 1): 2}
-    documents.take([change(tasks[2], CLAIM)])
-    assert documents.served == {("reports", 0): 1, ("reports", 1): 2}
+    assert documents.served_turns == {("reports", 0): 1, ("reports", 1): 2}
+    documents.commit_claims([change(tasks[2], CLAIM)])
+    assert documents.served_turns == {("reports", 0): 1, ("reports", 1): 2}
     documents.clear()
     assert documents[_add(documents, 5, priority=1).id].turn == 3
 
@@ -161,10 +161,10 @@ def test_a_claim_serves_its_lines_and_nothing_else_does() -> None:
 def test_a_copy_knows_how_far_lines_are_served_and_goes_on_by_itself() -> None:
     documents = Documents()
     tasks = [_add(documents, number) for number in (1, 2)]
-    documents.take([change(tasks[0], CLAIM)])
+    documents.commit_claims([change(tasks[0], CLAIM)])
     copied = Documents(documents)
-    copied.take([change(tasks[1], CLAIM)])
-    assert (documents.served, copied.served) == ({("reports", 0): 1}, {("reports", 0): 2})
+    copied.commit_claims([change(tasks[1], CLAIM)])
+    assert (documents.served_turns, copied.served_turns) == ({("reports", 0): 1}, {("reports", 0): 2})
     assert documents.find(tasks[1].id) == tasks[1]
 
 
@@ -175,11 +175,11 @@ def test_what_has_expired_is_forgettable_unless_its_parent_lives() -> None:
     orphan = _add(documents, 3, retention=BRIEF, parent_id=TaskId("nobody"))
     for task in (child, orphan):
         _do(documents, task, Cancel("alice"))
-    assert documents.forgettable(at(59)) == []
-    assert documents.forgettable(at(60)) == [orphan.id]
+    assert documents.prunable_ids(at(59)) == []
+    assert documents.prunable_ids(at(60)) == [orphan.id]
     _do(documents, parent, Complete(1, encode("done")), seconds=10)
-    assert set(documents.forgettable(at(60))) == {child.id, orphan.id}
-    assert set(documents.forgettable(at(70))) == {parent.id, child.id, orphan.id}
+    assert set(documents.prunable_ids(at(60))) == {child.id, orphan.id}
+    assert set(documents.prunable_ids(at(70))) == {parent.id, child.id, orphan.id}
 
 
 def test_only_live_children_are_found() -> None:
@@ -197,14 +197,18 @@ def test_only_live_children_are_found() -> None:
 class AnOffer:
     """Takes a new task, if nothing else is live."""
 
-    def begin_new(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
+    def decide_direct_start(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
         return [] if list(live) else [change(new, CLAIM, (now - START).total_seconds())]
 
 
 def test_an_offer_is_asked_for_new_tasks_only_and_serves_their_line() -> None:
     documents, key = Documents(), {"idempotency_key": "key", "request_digest": "digest"}
     first = documents.create(_creation(1, **key), NO_QUOTA, START, AnOffer())
-    assert (first.phase, documents.find(first.id), documents.served) == (Phase.RUNNING, first, {("reports", 0): 1})
+    assert (first.phase, documents.find(first.id), documents.served_turns) == (
+        Phase.RUNNING,
+        first,
+        {("reports", 0): 1},
+    )
     assert len(documents[first.id].history) == 2
     assert documents.create(_creation(1, **key), NO_QUOTA, START, AnOffer()) == first
     second = documents.create(_creation(2), NO_QUOTA, START, AnOffer())
@@ -212,19 +216,19 @@ def test_an_offer_is_asked_for_new_tasks_only_and_serves_their_line() -> None:
     waiting = Documents()
     queued = _add(waiting, 1, **key)
     assert waiting.create(_creation(1, **key), NO_QUOTA, START, AnOffer()) == queued
-    assert waiting.served == {}
+    assert waiting.served_turns == {}
 
 
 def test_only_who_holds_a_task_extends_its_lease() -> None:
     documents = Documents()
     task = _do(documents, _add(documents), CLAIM)
-    assert documents.extend(task.id, 1, at(99))
+    assert documents.extend_lease(task.id, 1, at(99))
     extended = documents.find(task.id)
     assert extended is not None
     assert extended.attempt is not None
     assert extended.attempt.lease.expires_at == at(99)
-    assert not documents.extend(task.id, 2, at(100))
-    assert not documents.extend(TaskId("unknown"), 1, at(100))
+    assert not documents.extend_lease(task.id, 2, at(100))
+    assert not documents.extend_lease(TaskId("unknown"), 1, at(100))
     assert documents.find(task.id) == extended
 
 
@@ -254,13 +258,15 @@ def test_a_key_is_released_by_whoever_knows_it_and_its_task() -> None:
 
 def test_what_is_learned_is_known_to_copies_and_what_copies_learn_is_not_known_here() -> None:
     documents = Documents()
-    assert documents.learn("reports", {}) == {}
-    known = documents.learn("reports", {"build": Sketch({4: 1})})
+    assert documents.merge_durations("reports", {}) == {}
+    known = documents.merge_durations("reports", {"build": DurationHistogram({4: 1})})
     copied = Documents(documents)
-    assert copied.learn("reports", {"build": Sketch({4: 1}), "test": Sketch({5: 1})}) == {
-        "build": Sketch({4: 2}),
-        "test": Sketch({5: 1}),
+    assert copied.merge_durations(
+        "reports", {"build": DurationHistogram({4: 1}), "test": DurationHistogram({5: 1})}
+    ) == {
+        "build": DurationHistogram({4: 2}),
+        "test": DurationHistogram({5: 1}),
     }
     known.clear()
-    assert documents.learn("reports", {}) == {"build": Sketch({4: 1})}
-    assert documents.learn("elsewhere", {}) == {}
+    assert documents.merge_durations("reports", {}) == {"build": DurationHistogram({4: 1})}
+    assert documents.merge_durations("elsewhere", {}) == {}

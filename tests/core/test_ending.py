@@ -5,7 +5,7 @@ from story import ERROR, SITUATIONS, after, at, change, created, running
 
 from raincheck.core.commands import Cancel, Command, Complete, Fail
 from raincheck.core.decide import decide
-from raincheck.core.lifecycle import LIVE, Phase, Status
+from raincheck.core.lifecycle import LIVE_PHASES, Phase, Status
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, encode
 from raincheck.core.validation import MESSAGE_LIMIT
@@ -36,7 +36,7 @@ def test_a_result_beyond_its_bound_is_refused() -> None:
     assert decide(running(), Complete(1, Payload(b"1" * 10)), at(5), limits) is not None
 
 
-@pytest.mark.parametrize("phase", sorted(LIVE))
+@pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
 def test_a_cancel_stops_a_task_wherever_it_is(phase: Phase) -> None:
     task = next(task for task in SITUATIONS.values() if task.phase is phase)
     cancelled = change(task, Cancel("alice", "changed my mind"), 9)

@@ -27,7 +27,7 @@ from raincheck.core.commands import (
     Yield,
 )
 from raincheck.core.decide import decide
-from raincheck.core.lifecycle import TERMINAL, TRANSITIONS, Event, Phase
+from raincheck.core.lifecycle import TERMINAL_PHASES, TRANSITIONS, Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import State, Task
 from raincheck.errors import IllegalTransition, LeaseLost
@@ -51,8 +51,8 @@ LEAVE = Transition("submit", "draft", 0, "review", "alice")
 CASES = {
     "claim": Case(CLAIM, Event.CLAIM),
     "note": Case(Note(1, steps=(step(),)), Event.NOTE),
-    "park": Case(Park(1, seen=0, until=at(20)), Event.PARK, Event.YIELD),
-    "park without having seen everything": Case(Park(1, seen=1), Event.RELEASE, Event.YIELD),
+    "park": Case(Park(1, seen_signals=0, until=at(20)), Event.PARK, Event.YIELD),
+    "park without having seen everything": Case(Park(1, seen_signals=1), Event.RELEASE, Event.YIELD),
     "release": Case(Release(1), Event.RELEASE, Event.YIELD),
     "yield": Case(Yield(1), Event.YIELD),
     "complete": Case(Complete(1, encode("report")), Event.COMPLETE),
@@ -175,7 +175,7 @@ def test_an_attempt_is_refused_unless_its_fence_is_the_latest(name: str, fence: 
     assert decide(second, replace(command, fence=2), at(LATE)) is not None or name == "yield"
 
 
-@pytest.mark.parametrize("phase", sorted(TERMINAL))
+@pytest.mark.parametrize("phase", sorted(TERMINAL_PHASES))
 def test_nothing_leads_out_of_the_end(phase: Phase) -> None:
     for case in CASES.values():
         with pytest.raises((IllegalTransition, LeaseLost)):

@@ -7,7 +7,14 @@ from story import CLAIM, ERROR, SITUATIONS, after, at, change, created, running
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Command, Complete, Fail, Note, Park
-from raincheck.core.family import Parent, follow, keep_in_family, may_forget, to_children, to_parent
+from raincheck.core.family import (
+    ParentLookup,
+    cancel_children,
+    family_steps,
+    may_prune,
+    signal_parent,
+    write_with_relatives,
+)
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
@@ -39,7 +46,7 @@ class Relatives:
         self.written.append(change.after.id)
 
     def end(self, task_id: str, command: Command, seconds: float = 5) -> Task:
-        keep_in_family(change(self.tasks[TaskId(task_id)], command, seconds), self)
+        write_with_relatives(change(self.tasks[TaskId(task_id)], command, seconds), self)
         return self.tasks[TaskId(task_id)]
 
 
@@ -49,12 +56,12 @@ def _running(task_id: str, parent_id: str | None = None) -> Task:
 
 @pytest.mark.parametrize("ending", [Complete(1, encode(1)), BROKE, Cancel("alice")])
 def test_a_parent_that_waits_is_woken_by_a_signal_from_its_child(ending: Command) -> None:
-    relatives = Relatives(after(_running("parent"), Park(1, seen=0)), _running("child", "parent"))
+    relatives = Relatives(after(_running("parent"), Park(1, seen_signals=0)), _running("child", "parent"))
     ended = relatives.end("child", ending)
     parent = relatives.tasks[TaskId("parent")]
     assert (parent.phase, parent.signals, parent.updated_at) == (Phase.QUEUED, 1, at(5))
     assert relatives.written == ["child", "parent"]
-    signal = to_parent(ended, _running("parent"))
+    signal = signal_parent(ended, _running("parent"))
     assert signal is not None
     assert signal.entry is not None
     assert (signal.entry.event, signal.entry.actor) == (Event.SIGNAL, "child")
@@ -64,11 +71,11 @@ def test_a_parent_that_waits_is_woken_by_a_signal_from_its_child(ending: Command
 def test_a_parent_hears_whatever_it_does_unless_it_has_ended() -> None:
     child = after(_running("child", "parent"), Cancel("alice"))
     for parent in LIVE:
-        signal = to_parent(child, parent)
+        signal = signal_parent(child, parent)
         assert signal is not None
         assert signal.after.signals == parent.signals + 1
     for parent in ENDED:
-        assert to_parent(child, parent) is None
+        assert signal_parent(child, parent) is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,7 @@ def test_a_parent_hears_whatever_it_does_unless_it_has_ended() -> None:
 )
 def test_children_of_what_did_not_complete_are_cancelled_whatever_they_do(ending: Command, reason: str) -> None:
     ended = after(_running("parent"), ending, seconds=5)
-    changes = to_children(ended, [*LIVE, *ENDED])
+    changes = cancel_children(ended, [*LIVE, *ENDED])
     assert [one.before for one in changes] == LIVE
     for one in changes:
         assert (one.after.phase, one.after.status_message) == (Phase.CANCELLED, reason)
@@ -85,7 +92,7 @@ def test_children_of_what_did_not_complete_are_cancelled_whatever_they_do(ending
 
 
 def test_children_of_what_completed_are_left_alone() -> None:
-    assert to_children(after(_running("parent"), Complete(1, encode(1))), LIVE) == []
+    assert cancel_children(after(_running("parent"), Complete(1, encode(1))), LIVE) == []
     relatives = Relatives(_running("parent"), _running("child", "parent"))
     relatives.end("parent", Complete(1, encode(1)))
     assert relatives.written == ["parent"]
@@ -118,7 +125,7 @@ def test_what_does_not_end_a_task_asks_nothing_of_its_family() -> None:
     relatives = Relatives(_running("parent"), _running("child", "parent"))
     for task_id in ("parent", "child"):
         relatives.end(task_id, Note(1, status_message="working"))
-    relatives.end("child", Park(1, seen=0))
+    relatives.end("child", Park(1, seen_signals=0))
     assert relatives.asked == []
 
 
@@ -140,14 +147,14 @@ def test_relatives_in_a_circle_are_each_ended_once() -> None:
 def test_what_has_expired_may_be_forgotten_unless_its_parent_lives() -> None:
     ended = after(created(), CLAIM, Cancel("alice"))
     assert ended.expires_at is not None
-    assert not may_forget(ended, None, at(0))
-    assert may_forget(ended, None, ended.expires_at)
-    assert all(may_forget(ended, parent, ended.expires_at) for parent in ENDED)
-    assert not any(may_forget(ended, parent, ended.expires_at) for parent in LIVE)
+    assert not may_prune(ended, None, at(0))
+    assert may_prune(ended, None, ended.expires_at)
+    assert all(may_prune(ended, parent, ended.expires_at) for parent in ENDED)
+    assert not any(may_prune(ended, parent, ended.expires_at) for parent in LIVE)
 
 
 def test_the_parent_is_looked_for_before_its_child_is_written_so_that_both_ways_lock_alike() -> None:
     ending = change(_running("child", "parent"), Complete(1, encode(1)), 5)
-    following = follow(ending)
-    assert next(following) == Parent(TaskId("parent"))
+    following = family_steps(ending)
+    assert next(following) == ParentLookup(TaskId("parent"))
     assert following.send([]) == ending

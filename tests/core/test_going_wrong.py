@@ -7,13 +7,13 @@ from story import CLAIM, ERROR, SITUATIONS, after, at, change, created, running
 
 from raincheck.core.commands import Claim, Complete, Due, Expire, Fail, Interrupt, Pause
 from raincheck.core.decide import decide
-from raincheck.core.lifecycle import LIVE, Event, Phase
+from raincheck.core.lifecycle import LIVE_PHASES, Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, decode, encode
 from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.errors import IllegalTransition, TooLarge
 
-STEADY = RetryPolicy(attempts=3, first=timedelta(seconds=2), factor=3.0, jitter=0.5)
+STEADY = RetryPolicy(attempts=3, first_wait=timedelta(seconds=2), factor=3.0, jitter=0.5)
 ONCE = RetryPolicy(attempts=1)
 NEVER_TWICE = RetryPolicy(attempts=3, on_interrupt=OnInterrupt.FAIL)
 
@@ -143,7 +143,7 @@ def test_failures_and_interrupts_count_together() -> None:
     assert after(task, Fail(3, ERROR, "broke"), seconds=61).phase is Phase.FAILED
 
 
-@pytest.mark.parametrize("phase", sorted(LIVE))
+@pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
 def test_a_task_past_its_deadline_expires_wherever_it_is(phase: Phase) -> None:
     task = next(task for task in SITUATIONS.values() if task.phase is phase)
     assert decide(task, Expire(), at(999.999999)) is None

@@ -5,7 +5,16 @@ from typing import cast
 
 import pytest
 
-from raincheck.core.lifecycle import LIVE, STARTS, TERMINAL, TRANSITIONS, Event, Phase, Status, status_of
+from raincheck.core.lifecycle import (
+    INITIAL_PHASES,
+    LIVE_PHASES,
+    TERMINAL_PHASES,
+    TRANSITIONS,
+    Event,
+    Phase,
+    Status,
+    status_of,
+)
 
 
 def _reachable(start: frozenset[Phase]) -> set[Phase]:
@@ -20,29 +29,29 @@ def test_every_phase_has_a_row() -> None:
 
 
 def test_terminal_is_what_has_an_empty_row() -> None:
-    assert frozenset(phase for phase in Phase if not TRANSITIONS[phase]) == TERMINAL
-    assert frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED}) == TERMINAL
-    assert frozenset(Phase) - TERMINAL == LIVE
+    assert frozenset(phase for phase in Phase if not TRANSITIONS[phase]) == TERMINAL_PHASES
+    assert frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED}) == TERMINAL_PHASES
+    assert frozenset(Phase) - TERMINAL_PHASES == LIVE_PHASES
 
 
 def test_every_event_but_create_has_a_place_in_the_table() -> None:
     assert {event for row in TRANSITIONS.values() for event in row} == set(Event) - {Event.CREATE}
 
 
-@pytest.mark.parametrize("phase", sorted(LIVE))
+@pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
 def test_every_live_phase_can_be_cancelled_and_expired(phase: Phase) -> None:
     assert TRANSITIONS[phase][Event.CANCEL] is Phase.CANCELLED
     assert TRANSITIONS[phase][Event.EXPIRE] is Phase.FAILED
 
 
 def test_every_phase_can_be_reached_from_where_tasks_begin() -> None:
-    assert STARTS <= LIVE
-    assert _reachable(STARTS) == set(Phase)
+    assert INITIAL_PHASES <= LIVE_PHASES
+    assert _reachable(INITIAL_PHASES) == set(Phase)
 
 
-@pytest.mark.parametrize("phase", sorted(LIVE))
+@pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
 def test_every_live_phase_can_come_to_each_of_the_ends(phase: Phase) -> None:
-    assert _reachable(frozenset({phase})) >= TERMINAL
+    assert _reachable(frozenset({phase})) >= TERMINAL_PHASES
 
 
 def test_only_a_claim_leads_into_running_and_only_from_the_queue() -> None:
@@ -70,13 +79,13 @@ def test_nobody_can_write_to_the_table(table: Mapping[str, object]) -> None:
         cast("dict[str, object]", table)["anything"] = Phase.QUEUED
 
 
-@pytest.mark.parametrize("phase", sorted(LIVE))
+@pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
 def test_a_live_task_works_or_needs_input(phase: Phase) -> None:
     assert status_of(phase, open_inputs=0) is Status.WORKING
     assert status_of(phase, open_inputs=1) is Status.INPUT_REQUIRED
 
 
-@pytest.mark.parametrize("phase", sorted(TERMINAL))
+@pytest.mark.parametrize("phase", sorted(TERMINAL_PHASES))
 @pytest.mark.parametrize("open_inputs", [0, 1])
 def test_an_ended_task_says_how_it_ended_whatever_was_asked(phase: Phase, open_inputs: int) -> None:
     assert status_of(phase, open_inputs=open_inputs) == phase.value

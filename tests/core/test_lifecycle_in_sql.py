@@ -3,7 +3,7 @@
 import re
 from importlib.resources import files
 
-from raincheck.core.lifecycle import TERMINAL, TRANSITIONS, Phase
+from raincheck.core.lifecycle import TERMINAL_PHASES, TRANSITIONS, Phase
 
 SCHEMA = (files("raincheck.stores.sqlite") / "schema.sql").read_text(encoding="utf-8")
 
@@ -21,7 +21,7 @@ def test_the_phases_that_a_row_may_have_are_those_of_the_table() -> None:
 
 def test_a_row_has_an_end_exactly_in_the_terminal_phases() -> None:
     ended = _words(r"CHECK \(\(phase IN \(([^)]*)\)\) = \(finished_at IS NOT NULL\)\)")
-    assert sorted(ended) == sorted(TERMINAL)
+    assert sorted(ended) == sorted(TERMINAL_PHASES)
 
 
 def test_the_changes_that_the_trigger_allows_are_those_of_the_table() -> None:

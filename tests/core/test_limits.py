@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from story import after, at, created
 
 from raincheck.core.commands import Cancel
-from raincheck.core.limits import LONGEST_WINDOW, Limits, Quota
+from raincheck.core.limits import MAX_WINDOW, Limits, Quota
 from raincheck.errors import ConfigurationError, QuotaExceeded
 
 
@@ -59,7 +59,7 @@ def test_nobody_is_refused_for_what_is_not_bounded() -> None:
     Quota(live=1, created=1).check([], at(0))
 
 
-@given(st.timedeltas(timedelta(microseconds=1), LONGEST_WINDOW), st.timedeltas(-LONGEST_WINDOW, LONGEST_WINDOW))
+@given(st.timedeltas(timedelta(microseconds=1), MAX_WINDOW), st.timedeltas(-MAX_WINDOW, MAX_WINDOW))
 def test_whoever_comes_back_when_told_is_let_in(window: timedelta, ago: timedelta) -> None:
     quota, nth_latest = Quota(created=1, window=window), at(0) - ago
     try:
@@ -85,7 +85,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"created": 0}, "a quota of 0 created tasks lets nobody in"),
     ({"window": timedelta(0)}, "a quota's window must be at most 366 days"),
     ({"window": timedelta(microseconds=-1)}, "a quota's window must be"),
-    ({"window": LONGEST_WINDOW + timedelta(microseconds=1)}, "a quota's window must be at most 366 days"),
+    ({"window": MAX_WINDOW + timedelta(microseconds=1)}, "a quota's window must be at most 366 days"),
     ({"window": timedelta.max}, "a quota's window must be"),
 ]
 
@@ -97,7 +97,7 @@ def test_a_quota_that_can_not_work_is_refused_when_it_is_made(fields: dict[str, 
 
 
 def test_a_quota_at_the_edge_of_its_bounds_is_taken() -> None:
-    for window in (timedelta(microseconds=1), LONGEST_WINDOW):
+    for window in (timedelta(microseconds=1), MAX_WINDOW):
         assert Quota(live=1, created=1, window=window).window == window
 
 

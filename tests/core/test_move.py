@@ -3,9 +3,9 @@
 import pytest
 from story import CLAIM, SITUATIONS, after, at, change, created, running
 
-from raincheck.core.change import move, target
+from raincheck.core.change import apply_event, next_phase
 from raincheck.core.commands import Cancel, Complete, Due, Note, Park, Pause, Resume, Signal
-from raincheck.core.lifecycle import LIVE, TERMINAL, TRANSITIONS, Event, Phase
+from raincheck.core.lifecycle import LIVE_PHASES, TERMINAL_PHASES, TRANSITIONS, Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.policies import Retention
 from raincheck.core.records import Progress
@@ -22,14 +22,14 @@ EVERY_MOVE = [
 @pytest.mark.parametrize(("situation", "event"), EVERY_MOVE)
 def test_what_belongs_to_a_phase_ends_with_it(situation: str, event: Event) -> None:
     task = SITUATIONS[situation]
-    moved = move(task, event, at(5), actor="somebody").after
+    moved = apply_event(task, event, at(5), actor="somebody").after
     stays_running = moved.phase is Phase.RUNNING
     assert moved.attempt == (task.attempt if stays_running else None)
     assert moved.pausing == (task.pausing if stays_running else False)
     if event not in (Event.ANSWER, Event.SIGNAL):
         assert moved.due_at == (task.due_at if moved.phase in WAITING else None)
     assert moved.fence == task.fence
-    if moved.phase in TERMINAL:
+    if moved.phase in TERMINAL_PHASES:
         assert (moved.finished_at, moved.open_inputs) == (at(5), 0)
         assert moved.expires_at == task.retention.expires_at(task.created_at, at(5))
     else:
@@ -40,16 +40,18 @@ def test_what_belongs_to_a_phase_ends_with_it(situation: str, event: Event) -> N
 def test_a_move_may_not_bring_back_what_its_phase_does_not_have(situation: str, event: Event) -> None:
     task = SITUATIONS[situation]
     attempt = SITUATIONS["running"].attempt
-    moved = move(task, event, at(5), actor="somebody", attempt=attempt, pausing=True, due_at=at(9), open_inputs=7).after
+    moved = apply_event(
+        task, event, at(5), actor="somebody", attempt=attempt, pausing=True, due_at=at(9), open_inputs=7
+    ).after
     assert (moved.attempt is not None) == moved.pausing == (moved.phase is Phase.RUNNING)
     assert moved.due_at is None or moved.phase in WAITING
-    assert moved.open_inputs == (0 if moved.phase in TERMINAL else 7)
+    assert moved.open_inputs == (0 if moved.phase in TERMINAL_PHASES else 7)
 
 
 @pytest.mark.parametrize(("situation", "event"), EVERY_MOVE)
 def test_time_never_runs_backwards_even_if_the_clock_does(situation: str, event: Event) -> None:
     task = SITUATIONS[situation].evolve(updated_at=at(100))
-    made = move(task, event, at(40), actor="somebody")
+    made = apply_event(task, event, at(40), actor="somebody")
     assert made.after.updated_at == at(100)
     assert made.entry is not None
     assert made.entry.at == at(100)
@@ -73,8 +75,8 @@ def test_an_end_under_a_clock_gone_back_is_kept_as_long_as_any_other() -> None:
 
 def test_every_change_counts_a_version_and_every_recorded_one_an_entry() -> None:
     task = running()
-    recorded = move(task, Event.NOTE, at(1), actor="worker-1")
-    silent = move(task, Event.NOTE, at(1), actor="worker-1", recorded=False)
+    recorded = apply_event(task, Event.NOTE, at(1), actor="worker-1")
+    silent = apply_event(task, Event.NOTE, at(1), actor="worker-1", recorded=False)
     assert (recorded.after.version, recorded.after.entries) == (task.version + 1, task.entries + 1)
     assert recorded.entry is not None
     assert recorded.entry.seq == task.entries + 1
@@ -83,7 +85,7 @@ def test_every_change_counts_a_version_and_every_recorded_one_an_entry() -> None
 
 def test_an_entry_says_what_happened_when_by_whom_and_on_which_attempt() -> None:
     detail = encode({"message": "broke"})
-    entry = move(running(), Event.PARK, at(7), actor="worker-1", note="waits", detail=detail).entry
+    entry = apply_event(running(), Event.PARK, at(7), actor="worker-1", note="waits", detail=detail).entry
     assert entry is not None
     assert (entry.seq, entry.at, entry.event) == (3, at(7), Event.PARK)
     assert (entry.before, entry.after, entry.attempt) == (Phase.RUNNING, Phase.PARKED, 1)
@@ -97,7 +99,7 @@ def test_the_claim_is_entered_under_the_number_of_the_attempt_that_it_begins() -
 
 
 def test_words_in_an_entry_are_made_fit_for_any_store() -> None:
-    entry = move(running(), Event.PARK, at(7), actor="worker\0" * 2_000, note="\ud800" * 3_000).entry
+    entry = apply_event(running(), Event.PARK, at(7), actor="worker\0" * 2_000, note="\ud800" * 3_000).entry
     assert entry is not None
     assert entry.note is not None
     for words in (entry.actor, entry.note):
@@ -110,20 +112,20 @@ def test_an_event_that_the_table_does_not_have_is_refused(phase: Phase) -> None:
     task = next(task for task in SITUATIONS.values() if task.phase is phase)
     for event in set(Event) - set(TRANSITIONS[phase]):
         with pytest.raises(IllegalTransition) as illegal:
-            target(task, event)
+            next_phase(task, event)
         assert (illegal.value.phase, illegal.value.event) == (phase, event)
         with pytest.raises(IllegalTransition):
-            move(task, event, at(5), actor="somebody")
+            apply_event(task, event, at(5), actor="somebody")
     for event, expected in TRANSITIONS[phase].items():
-        assert target(task, event) is expected
+        assert next_phase(task, event) is expected
 
 
-@pytest.mark.parametrize("phase", sorted(LIVE))
+@pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
 def test_the_working_status_message_does_not_survive_the_end(phase: Phase) -> None:
     task = next(task for task in SITUATIONS.values() if task.phase is phase).evolve(status_message="crunching")
-    assert move(task, Event.CANCEL, at(5), actor="alice").after.status_message is None
-    assert move(task, Event.CANCEL, at(5), actor="alice", status_message="done").after.status_message == "done"
-    assert move(task, Event.SIGNAL, at(5), actor="alice").after.status_message == "crunching"
+    assert apply_event(task, Event.CANCEL, at(5), actor="alice").after.status_message is None
+    assert apply_event(task, Event.CANCEL, at(5), actor="alice", status_message="done").after.status_message == "done"
+    assert apply_event(task, Event.SIGNAL, at(5), actor="alice").after.status_message == "crunching"
 
 
 def test_a_task_stays_as_long_as_was_promised_even_if_it_ends_early() -> None:
@@ -137,4 +139,4 @@ def test_an_outcome_travels_with_the_change_and_not_in_the_record() -> None:
     assert made.outcome == encode("report")
     assert change(running(), Cancel("alice")).outcome is None
     assert change(running(), Signal("worker-2", "child ended")).outcome is None
-    assert change(running(), Park(1, seen=0)).outcome is None
+    assert change(running(), Park(1, seen_signals=0)).outcome is None

@@ -122,7 +122,7 @@ def test_everything_in_a_note_goes_into_one_change() -> None:
 def test_open_questions_add_up() -> None:
     task = asking("a", "b")
     assert task.open_inputs == 2
-    assert after(task, Note(1, asked=(question("c"),))).open_inputs == 3
+    assert after(task, Note(1, input_requests=(question("c"),))).open_inputs == 3
 
 
 def test_after_so_many_entries_notes_are_kept_but_no_longer_entered() -> None:
@@ -146,7 +146,7 @@ BIG = Payload(b"1" * 11)
 SMALL = Limits(step=10, question=10, artifact=10, variables=10)
 TOO_LARGE = [
     (Note(1, steps=(Step("load", 0, "", BIG, 1, START),)), "the result of step 'load'"),
-    (Note(1, asked=(InputRequest("name?", InputKind.SAMPLING, BIG, START, 1),)), "question 'name?'"),
+    (Note(1, input_requests=(InputRequest("name?", InputKind.SAMPLING, BIG, START, 1),)), "question 'name?'"),
     (Note(1, artifacts=(Artifact("draft", BIG, START),)), "artifact 'draft'"),
     (Note(1, variables=BIG), "variables"),
 ]
@@ -172,9 +172,9 @@ def test_each_kind_of_payload_has_its_own_bound() -> None:
 def test_a_task_may_have_only_so_many_open_questions() -> None:
     limits = Limits(open_inputs=3)
     task = asking("a", "b")
-    assert decide(task, Note(1, asked=(question("c"),)), at(5), limits) is not None
+    assert decide(task, Note(1, input_requests=(question("c"),)), at(5), limits) is not None
     with pytest.raises(TooLarge, match="task 'task-1' has 4 open questions, and 3 are allowed") as too_large:
-        decide(task, Note(1, asked=(question("c"), question("d"))), at(5), limits)
+        decide(task, Note(1, input_requests=(question("c"), question("d"))), at(5), limits)
     assert (too_large.value.size, too_large.value.limit) == (4, 3)
 
 
@@ -187,7 +187,7 @@ def test_a_step_twice_in_one_note_is_refused() -> None:
 
 def test_a_question_twice_in_one_note_is_refused() -> None:
     with pytest.raises(AlreadyRecorded) as twice:
-        decide(running(), Note(1, asked=(question("a"), question("b"), question("a"))), at(5))
+        decide(running(), Note(1, input_requests=(question("a"), question("b"), question("a"))), at(5))
     assert twice.value.what == "question 'a'"
 
 
@@ -201,7 +201,7 @@ def test_an_occurrence_that_no_store_can_count_is_refused(occurrence: int) -> No
 def test_a_question_is_asked_open() -> None:
     answered = replace(question("a"), answer=encode("yes"), answered_at=START)
     with pytest.raises(InvalidValue, match="question 'a' is asked with its answer"):
-        decide(running(), Note(1, asked=(answered,)), at(5))
+        decide(running(), Note(1, input_requests=(answered,)), at(5))
 
 
 STRANGE_CHILDREN: dict[str, dict[str, Any]] = {
@@ -234,7 +234,7 @@ BAD_NAMES = ["", "\0", "\ud800", "x" * (NAME_LIMIT + 1)]
 def test_names_that_can_not_be_kept_are_refused(name: str) -> None:
     for note, what in (
         (Note(1, steps=(step(name),)), "a step's name"),
-        (Note(1, asked=(question(name),)), "a question's key"),
+        (Note(1, input_requests=(question(name),)), "a question's key"),
         (Note(1, artifacts=(artifact(name),)), "an artifact's name"),
     ):
         with pytest.raises(InvalidValue, match=what):

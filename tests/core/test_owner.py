@@ -55,11 +55,11 @@ def test_a_name_may_be_long_but_not_without_end() -> None:
 def test_everybody_but_nobody_in_particular_may_list(kind: OwnerKind) -> None:
     owner = Owner(kind, ("a",))
     assert owner.may_list == (kind is not OwnerKind.ANONYMOUS)
-    assert Scope.of("reports", owner).may_list == owner.may_list
+    assert Scope.for_owner("reports", owner).may_list == owner.may_list
 
 
 def test_workers_and_operators_may_list() -> None:
-    assert Scope.within("reports").may_list
+    assert Scope.for_namespace("reports").may_list
     assert Scope.everything().may_list
 
 
@@ -69,12 +69,12 @@ ALICE, BOB = Owner.token("https://issuer.example", "alice"), Owner.token("https:
 @pytest.mark.parametrize(
     ("scope", "covered"),
     [
-        (Scope.of("reports", ALICE), {("reports", ALICE)}),
-        (Scope.within("reports"), {("reports", ALICE), ("reports", BOB)}),
+        (Scope.for_owner("reports", ALICE), {("reports", ALICE)}),
+        (Scope.for_namespace("reports"), {("reports", ALICE), ("reports", BOB)}),
         (Scope(None, ALICE), {("reports", ALICE), ("builds", ALICE)}),
         (Scope.everything(), {("reports", ALICE), ("reports", BOB), ("builds", ALICE), ("builds", BOB)}),
-        (Scope.of("", ALICE), set[tuple[str, Owner]]()),
-        (Scope.of("reports", Owner.anonymous()), set[tuple[str, Owner]]()),
+        (Scope.for_owner("", ALICE), set[tuple[str, Owner]]()),
+        (Scope.for_owner("reports", Owner.anonymous()), set[tuple[str, Owner]]()),
     ],
     ids=["one owner", "one server", "one owner on every server", "everything", "no such server", "nobody"],
 )
@@ -85,4 +85,4 @@ def test_a_scope_covers_what_it_says_and_nothing_else(scope: Scope, covered: set
 
 @given(OWNERS, OWNERS)
 def test_an_owners_scope_covers_another_only_if_they_are_one(one: Owner, other: Owner) -> None:
-    assert Scope.of("reports", one).covers("reports", other) == (one == other)
+    assert Scope.for_owner("reports", one).covers("reports", other) == (one == other)

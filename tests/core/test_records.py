@@ -8,7 +8,7 @@ import pytest
 from story import SITUATIONS, START, after, asking, at, created, question, running
 
 from raincheck.core.commands import Cancel, Claim, Complete
-from raincheck.core.lifecycle import TERMINAL, Phase, Status
+from raincheck.core.lifecycle import TERMINAL_PHASES, Phase, Status
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.policies import Retention, RetryPolicy
@@ -87,7 +87,7 @@ def test_evolving_a_field_that_is_none_is_an_error() -> None:
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_a_task_is_terminal_exactly_in_the_terminal_phases(situation: str) -> None:
     task = SITUATIONS[situation]
-    assert task.is_terminal == (task.phase in TERMINAL)
+    assert task.is_terminal == (task.phase in TERMINAL_PHASES)
 
 
 def test_the_status_of_a_task_follows_its_phase_and_its_questions() -> None:

@@ -10,11 +10,11 @@ from story import CLAIM, START, after, at, change, created
 
 from raincheck.core.commands import Complete, Expire
 from raincheck.core.payload import encode
-from raincheck.core.policies import DEFAULT_RETENTION, LONGEST_KEEP, Retention, clamp_ttl
+from raincheck.core.policies import DEFAULT_RETENTION, MAX_KEEP, Retention, clamp_ttl
 from raincheck.errors import ConfigurationError
 
 ZERO = timedelta(0)
-KEEPS = st.timedeltas(ZERO, LONGEST_KEEP)
+KEEPS = st.timedeltas(ZERO, MAX_KEEP)
 RETENTIONS = st.builds(Retention, KEEPS, st.none() | KEEPS)
 MONTH = timedelta(days=31, microseconds=1)
 """More than 2**31 milliseconds, which is where others overflow."""
@@ -57,7 +57,7 @@ def test_durations_beyond_25_days_are_exact() -> None:
     assert retention.expires_at(START, START + MONTH * 3) == START + MONTH * 4
     assert retention.promised_ttl(START, START + MONTH * 3) == MONTH * 4
     assert clamp_ttl(MONTH, MONTH * 2) == MONTH
-    assert clamp_ttl(LONGEST_KEEP, LONGEST_KEEP) == LONGEST_KEEP
+    assert clamp_ttl(MAX_KEEP, MAX_KEEP) == MAX_KEEP
 
 
 def test_a_live_task_promises_its_deadline_and_keep_and_an_ended_one_what_it_gets() -> None:
@@ -76,8 +76,8 @@ def test_a_task_whose_deadline_is_the_end_of_time_still_has_a_ttl() -> None:
 
 
 @given(st.timedeltas(), KEEPS)
-@example(timedelta.max, LONGEST_KEEP)
-@example(timedelta.min, LONGEST_KEEP)
+@example(timedelta.max, MAX_KEEP)
+@example(timedelta.min, MAX_KEEP)
 @example(timedelta(microseconds=-1), ZERO)
 def test_a_requested_ttl_is_brought_within_bounds(requested: timedelta, maximum: timedelta) -> None:
     clamped = clamp_ttl(requested, maximum)
@@ -99,10 +99,10 @@ def test_by_default_a_task_stays_for_a_day_and_nothing_is_promised() -> None:
 
 
 def test_a_ttl_that_nobody_asked_for_stays_unasked() -> None:
-    assert clamp_ttl(None, LONGEST_KEEP) is None
+    assert clamp_ttl(None, MAX_KEEP) is None
 
 
-BAD = [timedelta(microseconds=-1), timedelta.min, LONGEST_KEEP + timedelta(microseconds=1), timedelta.max]
+BAD = [timedelta(microseconds=-1), timedelta.min, MAX_KEEP + timedelta(microseconds=1), timedelta.max]
 
 
 @pytest.mark.parametrize("name", ["keep", "ttl"])
@@ -115,7 +115,7 @@ def test_a_retention_that_can_not_be_kept_is_refused_when_it_is_made(name: str, 
 
 @pytest.mark.parametrize("name", ["keep", "ttl"])
 def test_a_retention_at_the_edge_of_its_bounds_is_taken(name: str) -> None:
-    for value in (ZERO, LONGEST_KEEP):
+    for value in (ZERO, MAX_KEEP):
         fields: dict[str, Any] = {name: value}
         assert getattr(Retention(**fields), name) == value
 

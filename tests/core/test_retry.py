@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raincheck.core.policies import DEFAULT_RETRY, LONGEST_WAIT, OnInterrupt, RetryPolicy, pause_after
+from raincheck.core.policies import DEFAULT_RETRY, MAX_WAIT, OnInterrupt, RetryPolicy, backoff_seconds
 from raincheck.errors import ConfigurationError, InvalidValue
 
 ZERO = timedelta(0)
-WAITS = st.timedeltas(ZERO, LONGEST_WAIT)
+WAITS = st.timedeltas(ZERO, MAX_WAIT)
 CHANCES = st.floats(0.0, 1.0)
 
 
@@ -21,21 +21,21 @@ def policies(draw: st.DrawFn, jitter: st.SearchStrategy[float] = CHANCES) -> Ret
     first, most = sorted([draw(WAITS), draw(WAITS)])
     return RetryPolicy(
         attempts=draw(st.integers(1, 10**7)),
-        first=first,
+        first_wait=first,
         factor=draw(st.floats(1.0, 1_000.0)),
-        most=most,
+        max_wait=most,
         jitter=draw(jitter),
     )
 
 
 @given(policies(), st.integers(1, 2_000), CHANCES)
-@example(RetryPolicy(first=LONGEST_WAIT, most=LONGEST_WAIT, factor=1_000.0), 2_000, 1.0)
-@example(RetryPolicy(first=ZERO, most=ZERO), 1, 0.0)
+@example(RetryPolicy(first_wait=MAX_WAIT, max_wait=MAX_WAIT, factor=1_000.0), 2_000, 1.0)
+@example(RetryPolicy(first_wait=ZERO, max_wait=ZERO), 1, 0.0)
 @example(RetryPolicy(jitter=1.0), 3, 1.0)
 def test_a_wait_is_never_negative_and_never_longer_than_the_most(
     policy: RetryPolicy, failures: int, chance: float
 ) -> None:
-    assert ZERO <= policy.wait(failures, chance) <= policy.most
+    assert ZERO <= policy.wait(failures, chance) <= policy.max_wait
 
 
 @given(policies(jitter=st.just(0.0)), st.integers(1, 200), CHANCES)
@@ -43,7 +43,7 @@ def test_without_jitter_a_wait_is_never_shorter_than_the_one_before(
     policy: RetryPolicy, failures: int, chance: float
 ) -> None:
     waits = [policy.wait(number, chance) for number in (failures, failures + 1)]
-    assert policy.first <= waits[0] <= waits[1]
+    assert policy.first_wait <= waits[0] <= waits[1]
 
 
 @given(policies(), st.integers(1, 200), CHANCES, CHANCES)
@@ -58,12 +58,12 @@ def test_more_chance_is_less_wait_down_to_the_part_that_is_certain(
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 2), (2, 6), (3, 18), (4, 54), (5, 60), (6, 60), (1_000, 60)])
 def test_a_wait_grows_by_its_factor_up_to_the_most(failures: int, seconds: int) -> None:
-    policy = RetryPolicy(first=timedelta(seconds=2), factor=3.0, most=timedelta(minutes=1), jitter=0.0)
+    policy = RetryPolicy(first_wait=timedelta(seconds=2), factor=3.0, max_wait=timedelta(minutes=1), jitter=0.0)
     assert policy.wait(failures, 0.7) == timedelta(seconds=seconds)
 
 
 def test_half_of_a_jittered_wait_is_left_to_chance() -> None:
-    policy = RetryPolicy(first=timedelta(seconds=8), jitter=0.5)
+    policy = RetryPolicy(first_wait=timedelta(seconds=8), jitter=0.5)
     assert [policy.wait(1, chance).total_seconds() for chance in (0.0, 0.5, 1.0)] == [8.0, 6.0, 4.0]
 
 
@@ -71,16 +71,16 @@ def test_half_of_a_jittered_wait_is_left_to_chance() -> None:
 def test_a_million_failures_overflow_nothing(factor: float) -> None:
     # At a factor of 1 the wait never reaches the most, so this walks the whole million: about 0.4 s, once.
     policy = RetryPolicy(attempts=10**7, factor=factor, jitter=0.0)
-    assert policy.wait(10**6, 0.0) == (policy.first if factor == 1.0 else policy.most)
+    assert policy.wait(10**6, 0.0) == (policy.first_wait if factor == 1.0 else policy.max_wait)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"attempts": 0}, "at least one attempt, not 0"),
     ({"attempts": -1}, "at least one attempt, not -1"),
-    ({"first": timedelta(microseconds=-1)}, "0 <= first <= most"),
-    ({"first": timedelta(minutes=6)}, "0 <= first <= most"),
-    ({"most": LONGEST_WAIT + timedelta(microseconds=1)}, "<= 365 days"),
-    ({"most": timedelta.max}, "<= 365 days"),
+    ({"first_wait": timedelta(microseconds=-1)}, "0 <= first_wait <= max_wait"),
+    ({"first_wait": timedelta(minutes=6)}, "0 <= first_wait <= max_wait"),
+    ({"max_wait": MAX_WAIT + timedelta(microseconds=1)}, "<= 365 days"),
+    ({"max_wait": timedelta.max}, "<= 365 days"),
     ({"factor": 0.999}, "factor must be between 1 and 1000, not 0.999"),
     ({"factor": 1_000.1}, "factor must be between 1 and 1000"),
     ({"factor": nan}, "factor must be between 1 and 1000, not nan"),
@@ -103,8 +103,8 @@ def test_a_policy_that_can_not_work_is_refused_when_it_is_made(fields: dict[str,
     "fields",
     [
         {"attempts": 1},
-        {"first": ZERO, "most": ZERO},
-        {"first": LONGEST_WAIT, "most": LONGEST_WAIT},
+        {"first_wait": ZERO, "max_wait": ZERO},
+        {"first_wait": MAX_WAIT, "max_wait": MAX_WAIT},
         {"factor": 1.0},
         {"factor": 1_000.0},
         {"jitter": 0.0},
@@ -114,7 +114,7 @@ def test_a_policy_that_can_not_work_is_refused_when_it_is_made(fields: dict[str,
 )
 def test_a_policy_at_the_edge_of_its_bounds_is_taken(fields: dict[str, Any]) -> None:
     policy = RetryPolicy(**fields)
-    assert ZERO <= policy.wait(3, 0.5) <= policy.most
+    assert ZERO <= policy.wait(3, 0.5) <= policy.max_wait
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
@@ -136,12 +136,12 @@ def test_a_chance_that_is_none_is_refused(chance: float) -> None:
         RetryPolicy().wait(1, chance)
 
 
-@pytest.mark.parametrize("wrong", [{"attempts": 2.5}, {"attempts": "3"}, {"first": 1}, {"most": 60.0}])
+@pytest.mark.parametrize("wrong", [{"attempts": 2.5}, {"attempts": "3"}, {"first_wait": 1}, {"max_wait": 60.0}])
 def test_a_policy_of_the_wrong_kind_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"not {next(iter(wrong.values()))!r}"):
         RetryPolicy(**wrong)
 
 
 def test_the_waits_for_a_store_that_is_away_grow_and_stay_bounded_however_long_that_takes() -> None:
-    assert [pause_after(tries) for tries in range(1, 7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
-    assert pause_after(100_000) == 5.0
+    assert [backoff_seconds(tries) for tries in range(1, 7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
+    assert backoff_seconds(100_000) == 5.0

@@ -17,18 +17,18 @@ from raincheck.core.records import Task
 from raincheck.errors import InvalidValue
 from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import BOB, LEASE
 
 STORE: Store = MemoryStore()
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene(STORE, FakeClock())
+def scene() -> StoreHarness:
+    return StoreHarness(STORE, FakeClock())
 
 
-def running(scene: Scene, **fields: Any) -> Task:
+def running(scene: StoreHarness, **fields: Any) -> Task:
     change = decide(scene.creation(**fields).task, Claim("worker-1", LEASE), scene.clock.now())
     assert change is not None
     return change.after
@@ -44,13 +44,13 @@ def running(scene: Scene, **fields: Any) -> Task:
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_a_task_spawns_only_what_is_its_owners_and_its_own(scene: Scene, fields: dict[str, Any]) -> None:
+def test_a_task_spawns_only_what_is_its_owners_and_its_own(scene: StoreHarness, fields: dict[str, Any]) -> None:
     parent = running(scene)
     with pytest.raises(InvalidValue, match="spawned"):
         decide(parent, Note(1, spawned=(scene.creation(**fields),)), scene.clock.now())
 
 
-def test_a_task_spawns_children_and_successors(scene: Scene) -> None:
+def test_a_task_spawns_children_and_successors(scene: StoreHarness) -> None:
     parent = running(scene)
     for parent_id in (parent.id, None):
         change = decide(parent, Note(1, spawned=(scene.creation(parent_id=parent_id),)), scene.clock.now())
@@ -70,7 +70,7 @@ def test_a_task_spawns_children_and_successors(scene: Scene) -> None:
     ids=lambda fields: next(iter(fields.values())),
 )
 def test_a_task_ends_with_successors_that_are_its_owners_and_nobodys_children(
-    scene: Scene, fields: dict[str, Any]
+    scene: StoreHarness, fields: dict[str, Any]
 ) -> None:
     task = running(scene)
     assert task.id == "task-0001"
@@ -78,7 +78,7 @@ def test_a_task_ends_with_successors_that_are_its_owners_and_nobodys_children(
         decide(task, Complete(1, encode(1), spawned=(scene.creation(**fields),)), scene.clock.now())
 
 
-def test_successors_come_with_the_completion_and_the_history_names_them(scene: Scene) -> None:
+def test_successors_come_with_the_completion_and_the_history_names_them(scene: StoreHarness) -> None:
     task, quota = running(scene), Quota(live=3)
     spawned = (scene.creation(), scene.creation())
     change = decide(task, Complete(1, encode(1), spawned=spawned, quota=quota), scene.clock.now())
@@ -92,26 +92,26 @@ def test_successors_come_with_the_completion_and_the_history_names_them(scene: S
     assert (alone.spawned, alone.entry.note) == ((), None)
 
 
-def test_a_note_carries_the_quota_of_what_it_spawns(scene: Scene) -> None:
+def test_a_note_carries_the_quota_of_what_it_spawns(scene: StoreHarness) -> None:
     note = Note(1, spawned=(scene.creation(),), quota=Quota(live=3))
     change = decide(running(scene), note, scene.clock.now())
     assert change is not None
     assert change.quota == Quota(live=3)
 
 
-def test_a_question_is_asked_open(scene: Scene) -> None:
-    answered = replace(scene.question("publish"), answer=encode("yes"), answered_at=scene.clock.now())
+def test_a_question_is_asked_open(scene: StoreHarness) -> None:
+    answered = replace(scene.input_request("publish"), answer=encode("yes"), answered_at=scene.clock.now())
     with pytest.raises(InvalidValue, match="ask it open"):
-        decide(running(scene), Note(1, asked=(answered,)), scene.clock.now())
+        decide(running(scene), Note(1, input_requests=(answered,)), scene.clock.now())
 
 
 @pytest.mark.parametrize("occurrence", [-1, 1 << 31, 1 << 70])
-def test_a_step_has_a_number_that_can_be_kept(scene: Scene, occurrence: int) -> None:
+def test_a_step_has_a_number_that_can_be_kept(scene: StoreHarness, occurrence: int) -> None:
     with pytest.raises(InvalidValue, match="can't be number"):
         decide(running(scene), Note(1, steps=(scene.step("load", occurrence),)), scene.clock.now())
 
 
-def test_a_task_that_finishes_a_step_each_time_may_be_cut_off_as_often_as_it_likes(scene: Scene) -> None:
+def test_a_task_that_finishes_a_step_each_time_may_be_cut_off_as_often_as_it_likes(scene: StoreHarness) -> None:
     task = running(scene, retry=RetryPolicy(attempts=2))
     for number in range(10):
         now = scene.clock.advance(LEASE.total_seconds())
@@ -125,7 +125,7 @@ def test_a_task_that_finishes_a_step_each_time_may_be_cut_off_as_often_as_it_lik
         task = again.after
 
 
-def test_a_task_that_is_cut_off_at_the_same_place_each_time_fails(scene: Scene) -> None:
+def test_a_task_that_is_cut_off_at_the_same_place_each_time_fails(scene: StoreHarness) -> None:
     task = running(scene, retry=RetryPolicy(attempts=2))
     for phase in (Phase.QUEUED, Phase.FAILED):
         now = scene.clock.advance(LEASE.total_seconds())
@@ -140,8 +140,8 @@ def test_a_task_that_is_cut_off_at_the_same_place_each_time_fails(scene: Scene) 
             task = again.after
 
 
-def test_an_anonymous_caller_gets_no_task_by_a_key_that_others_may_guess(scene: Scene) -> None:
-    new = scene.new(owner=Owner.anonymous(), idempotency_key="key", request_digest="digest")
+def test_an_anonymous_caller_gets_no_task_by_a_key_that_others_may_guess(scene: StoreHarness) -> None:
+    new = scene.new_task(owner=Owner.anonymous(), idempotency_key="key", request_digest="digest")
     with pytest.raises(InvalidValue, match="anonymous caller can't use an idempotency key"):
         create(new, scene.clock.now(), Limits())
     told_apart = replace(new, owner=Owner(OwnerKind.SESSION, ("one",)))

@@ -46,7 +46,7 @@ def test_every_further_attempt_has_a_higher_number() -> None:
 
 
 def test_a_park_waits_until_its_moment() -> None:
-    parked = after(running(), Park(1, seen=0, until=at(20)))
+    parked = after(running(), Park(1, seen_signals=0, until=at(20)))
     assert (parked.phase, parked.due_at) == (Phase.PARKED, at(20))
     assert decide(parked, Due(), at(19.999999)) is None
     woken = change(parked, Due(), 20)
@@ -56,7 +56,7 @@ def test_a_park_waits_until_its_moment() -> None:
 
 
 def test_a_park_without_a_moment_waits_for_something_else() -> None:
-    parked = after(running(), Park(1, seen=0))
+    parked = after(running(), Park(1, seen_signals=0))
     assert (parked.phase, parked.due_at) == (Phase.PARKED, None)
     assert decide(parked, Due(), at(10**6)) is None
     assert after(parked, SIGNAL).phase is Phase.QUEUED
@@ -65,25 +65,29 @@ def test_a_park_without_a_moment_waits_for_something_else() -> None:
 def test_a_park_until_a_moment_without_a_time_zone_is_refused() -> None:
     # Kept, it could be compared with no other moment, and every claim would stumble over it.
     with pytest.raises(InvalidValue):
-        decide(running(), Park(1, seen=0, until=at(20).replace(tzinfo=None)), at(0))
+        decide(running(), Park(1, seen_signals=0, until=at(20).replace(tzinfo=None)), at(0))
 
 
 def test_a_park_that_missed_an_answer_goes_to_the_queue() -> None:
     task = asking("publish?")
     answered = after(task, Answer((question(),), {"publish?": encode("yes")}, "alice"))
     assert (answered.phase, answered.signals) == (Phase.RUNNING, 1)
-    missed = change(answered, Park(1, seen=0, until=at(20)))
+    missed = change(answered, Park(1, seen_signals=0, until=at(20)))
     assert (missed.after.phase, missed.after.due_at) == (Phase.QUEUED, None)
     assert missed.entry is not None
     assert missed.entry.event is Event.RELEASE
     assert missed.entry.note == "something it waits for came in between"
-    assert after(answered, Park(1, seen=1, until=at(20))).phase is Phase.PARKED
+    assert after(answered, Park(1, seen_signals=1, until=at(20))).phase is Phase.PARKED
 
 
 def test_a_park_that_missed_the_end_of_a_child_goes_to_the_queue() -> None:
     task = after(running(), SIGNAL, SIGNAL)
     assert task.signals == 2
-    assert [after(task, Park(1, seen=seen)).phase for seen in (0, 1, 2)] == [Phase.QUEUED, Phase.QUEUED, Phase.PARKED]
+    assert [after(task, Park(1, seen_signals=seen)).phase for seen in (0, 1, 2)] == [
+        Phase.QUEUED,
+        Phase.QUEUED,
+        Phase.PARKED,
+    ]
 
 
 def test_a_task_that_must_not_be_run_twice_is_not_released_but_fails() -> None:
@@ -123,7 +127,7 @@ def test_pausing_a_running_task_lets_its_attempt_go_on_to_a_place_to_stop() -> N
 
 @pytest.mark.parametrize(
     "command",
-    [Park(1, seen=0, until=at(20)), Park(1, seen=9), Release(1), Fail(1, ERROR, "broke"), Yield(1)],
+    [Park(1, seen_signals=0, until=at(20)), Park(1, seen_signals=9), Release(1), Fail(1, ERROR, "broke"), Yield(1)],
     ids=lambda command: type(command).__name__,
 )
 def test_an_attempt_that_stops_while_the_task_is_to_be_paused_leaves_it_paused(command: AttemptCommand) -> None:
@@ -140,9 +144,9 @@ def test_an_attempt_that_is_cut_off_while_the_task_is_to_be_paused_leaves_it_pau
 
 
 def test_what_is_to_be_paused_keeps_what_it_waited_for() -> None:
-    pausing = after(running(retry=RetryPolicy(jitter=0, first=at(8) - at(0))), Pause("operator"))
-    assert after(pausing, Park(1, seen=0, until=at(20))).due_at == at(20)
-    assert after(pausing, Park(1, seen=0)).due_at is None
+    pausing = after(running(retry=RetryPolicy(jitter=0, first_wait=at(8) - at(0))), Pause("operator"))
+    assert after(pausing, Park(1, seen_signals=0, until=at(20))).due_at == at(20)
+    assert after(pausing, Park(1, seen_signals=0)).due_at is None
     failed = after(pausing, Fail(1, ERROR, "broke"), seconds=1)
     assert (failed.phase, failed.due_at, failed.failures) == (Phase.PAUSED, at(9), 1)
 
@@ -179,21 +183,27 @@ WAKES: list[Command] = [SIGNAL, Answer((question(),), {"publish?": encode("yes")
 
 @pytest.mark.parametrize("wake", WAKES, ids=lambda wake: type(wake).__name__)
 def test_what_a_paused_task_waited_for_is_not_slept_through_after_it_is_resumed(wake: Command) -> None:
-    waiting = after(asking("publish?"), Park(1, seen=0, until=at(86_400)), Pause("operator"))
+    waiting = after(asking("publish?"), Park(1, seen_signals=0, until=at(86_400)), Pause("operator"))
     resumed = after(waiting, wake, Resume("operator"), seconds=5)
     assert change(resumed, Due(), 5).after.phase is Phase.QUEUED
 
 
 @pytest.mark.parametrize("wake", WAKES, ids=lambda wake: type(wake).__name__)
 def test_what_wakes_a_parked_task_ends_its_wait(wake: Command) -> None:
-    woken = after(asking("publish?"), Park(1, seen=0, until=at(86_400)), wake)
+    woken = after(asking("publish?"), Park(1, seen_signals=0, until=at(86_400)), wake)
     assert (woken.phase, woken.due_at) == (Phase.QUEUED, None)
 
 
 def test_a_worker_that_wakes_up_after_another_attempt_began_can_do_nothing() -> None:
     task = after(running(), Interrupt(), seconds=30)
     task = after(task, Claim("worker-2", at(30) - at(0)), seconds=31)
-    stale: list[AttemptCommand] = [Note(1, Progress(1)), Park(1, seen=0), Release(1), Yield(1), Fail(1, ERROR, "broke")]
+    stale: list[AttemptCommand] = [
+        Note(1, Progress(1)),
+        Park(1, seen_signals=0),
+        Release(1),
+        Yield(1),
+        Fail(1, ERROR, "broke"),
+    ]
     for command in stale:
         with pytest.raises(LeaseLost):
             decide(task, command, at(32))

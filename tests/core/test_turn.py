@@ -7,7 +7,7 @@ import pytest
 from story import CLAIM, SITUATIONS, START, after, created
 
 from raincheck.core.commands import Release
-from raincheck.core.fair_queue import Place, enters_queue, next_turn
+from raincheck.core.fair_queue import QueuePosition, enters_queue, next_turn
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.records import Task, TaskId, Tool
@@ -75,12 +75,12 @@ def test_a_queue_is_entered_from_elsewhere_and_not_from_itself() -> None:
 def test_places_go_by_priority_then_turn_then_creation_then_id() -> None:
     early, late = _new(id=TaskId("b")), _new(id=TaskId("a")).evolve(created_at=START + timedelta(seconds=1))
     places = [
-        Place.of(_new(priority=1), 9),
-        Place.of(late, 3),
-        Place.of(early.evolve(id=TaskId("a")), 4),
-        Place.of(early, 4),
-        Place.of(late, 4),
-        Place.of(_new(priority=-1), 0),
+        QueuePosition.of(_new(priority=1), 9),
+        QueuePosition.of(late, 3),
+        QueuePosition.of(early.evolve(id=TaskId("a")), 4),
+        QueuePosition.of(early, 4),
+        QueuePosition.of(late, 4),
+        QueuePosition.of(_new(priority=-1), 0),
     ]
     assert sorted(set(places)) == places
 
@@ -92,5 +92,5 @@ def test_however_much_one_owner_has_another_waits_for_a_few_places() -> None:
         queue.append((task, number or next_turn(task, queue, 0)))
     late = _new(BOB, id=TaskId("bob"))
     queue.append((late, next_turn(late, queue, 0)))
-    line = sorted(queue, key=lambda one: Place.of(*one))
+    line = sorted(queue, key=lambda one: QueuePosition.of(*one))
     assert line.index(queue[-1]) <= 2

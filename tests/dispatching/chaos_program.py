@@ -17,10 +17,10 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import BaseModel
 
 from raincheck import RetryPolicy, Settings, TaskContext, Tasks
-from raincheck.testing.dispatcher_contract.processes import STEPS, Diary
+from raincheck.testing.dispatcher_contract.processes import STEPS, EventLog
 
-SETTINGS = Settings(lease=2, patience=0.05, grace=0.5, look_every=0.5, concurrency=8)
-STUBBORN = RetryPolicy(attempts=50, first=timedelta(0), most=timedelta(0), jitter=0)
+SETTINGS = Settings(lease=2, park_after=0.05, grace=0.5, poll_interval=0.5, concurrency=8)
+STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 
 class Sure(BaseModel):
@@ -32,7 +32,7 @@ class Sure(BaseModel):
 def build(store: str, diary: str, *, works: bool) -> tuple[MCPServer, Tasks]:
     mcp = MCPServer("chaos", log_level="WARNING")
     tasks = Tasks(mcp, store, settings=SETTINGS, works=works)
-    tell = Diary(diary)
+    tell = EventLog(diary)
 
     @tasks.tool(inline_for=0, retry=STUBBORN)
     async def three_steps(number: int, ms: int, task: TaskContext) -> list[str]:

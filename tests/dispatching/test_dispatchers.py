@@ -52,9 +52,9 @@ class TestProcrastinate(DispatcherContract):
         self.server.kill()
         self.server.start()
 
-    def is_told(self) -> bool:
+    def is_listening(self) -> bool:
         return self.server.run(LISTENS, database=self.database) == [(True,)]
 
     def stop_polling(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dispatcher, "FETCH_EVERY", 3_600.0)
-        monkeypatch.setattr(dispatch, "UNSERVED_AFTER", 3_600.0)
+        monkeypatch.setattr(dispatcher, "FETCH_INTERVAL", 3_600.0)
+        monkeypatch.setattr(dispatch, "UNSERVED_SECONDS", 3_600.0)

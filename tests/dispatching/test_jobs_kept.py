@@ -15,15 +15,15 @@ from raincheck.core.limits import Limits
 from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Tool
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.engine.execution.runner import Runner
-from raincheck.engine.submit import Means
+from raincheck.engine.execution.runner import AttemptRunner
+from raincheck.engine.submit import EngineDeps
 from raincheck.engine.worker import dispatch
-from raincheck.engine.worker.claimer import Hands
-from raincheck.engine.worker.slots import Places, Room
+from raincheck.engine.worker.claimer import Claimer
+from raincheck.engine.worker.slots import SlotDemand, SlotPool
 from raincheck.errors import StoreUnavailable
-from raincheck.stores.dispatcher import Dispatcher, Running
+from raincheck.stores.dispatcher import AttemptFuture, Dispatcher
 from raincheck.stores.requests import ClaimRequest
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.dispatcher_contract.processes import eventually
 from raincheck.testing.harness import NAMESPACE, TOOL
 
@@ -37,7 +37,7 @@ class ScriptedHands:
     """Hands with no room at first. What happens while they look is the test's to say."""
 
     meanwhile: Callable[[], None] = lambda: None
-    free: frozenset[Tool] = frozenset()
+    free_tools: frozenset[Tool] = frozenset()
     takes: int = 0
     left: int = 0
     """How many more there are, for who has done one."""
@@ -46,28 +46,28 @@ class ScriptedHands:
     tools: frozenset[Tool] = frozenset({ALONE})
     told: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
-    async def take(self, told: Tool | None) -> Running | None:
-        assert told == ALONE
+    async def claim_next(self, job_tool: Tool | None) -> AttemptFuture | None:
+        assert job_tool == ALONE
         self.takes += 1
-        had_room = ALONE in self.free
+        had_room = ALONE in self.free_tools
         await asyncio.sleep(0)
         self.meanwhile()
         return _done() if had_room else None
 
-    async def follow(self) -> Running | None:
+    async def claim_following(self) -> AttemptFuture | None:
         self.left -= 1
         return _done() if self.left >= 0 else None
 
-    def when_room_changes(self, tell: Callable[[], None]) -> None:
-        self.told.append(tell)
+    def on_free_change(self, callback: Callable[[], None]) -> None:
+        self.told.append(callback)
 
     def make_room(self) -> None:
-        self.free = self.tools
+        self.free_tools = self.tools
         for tell in self.told:
             tell()
 
 
-def _done() -> Running:
+def _done() -> AttemptFuture:
     running = asyncio.get_running_loop().create_future()
     running.set_result(None)
     return running
@@ -128,7 +128,7 @@ async def test_a_job_comes_again_if_there_was_no_room_when_it_came_and_is_a_mome
 async def test_who_was_brought_one_goes_on_with_the_next_until_there_is_none(
     database_url: str, dispatcher: Dispatcher
 ) -> None:
-    hands = ScriptedHands(free=frozenset({ALONE}), left=3)
+    hands = ScriptedHands(free_tools=frozenset({ALONE}), left=3)
     await run(dispatcher, hands, 1)
     assert (hands.takes, hands.left) == (1, -1)
     assert await asyncio.to_thread(count_jobs, database_url) == 0
@@ -140,21 +140,21 @@ async def test_a_job_is_done_with_also_if_the_next_task_can_not_be_had(
     async def follow(_: ScriptedHands) -> None:
         raise StoreUnavailable("a store", "it is away")
 
-    monkeypatch.setattr(ScriptedHands, "follow", follow)
-    await run(dispatcher, ScriptedHands(free=frozenset({ALONE})), 1)
+    monkeypatch.setattr(ScriptedHands, "claim_following", follow)
+    await run(dispatcher, ScriptedHands(free_tools=frozenset({ALONE})), 1)
     assert await asyncio.to_thread(count_jobs, database_url) == 0
 
 
 async def test_what_is_begun_without_a_job_takes_its_own_along(database_url: str) -> None:
     async with open_store(database_url) as store:
-        scene = Scene(store, FakeClock())
+        scene = StoreHarness(store, FakeClock())
         first, second = await scene.create(), await scene.create()
-        request = ClaimRequest(NAMESPACE, frozenset({TOOL}), "worker", timedelta(seconds=30), 1, withdraws=True)
+        request = ClaimRequest(NAMESPACE, frozenset({TOOL}), "worker", timedelta(seconds=30), 1, withdraw_job=True)
         (begun,) = await store.claim(request, now=scene.clock.now())
         assert begun.id == first.id
         assert await asyncio.to_thread(count_jobs, database_url) == 1
         # Another, who was brought the job that is left, finds what it was for.
-        (begun,) = await store.claim(replace(request, withdraws=False, told=TOOL), now=scene.clock.now())
+        (begun,) = await store.claim(replace(request, withdraw_job=False, job_tool=TOOL), now=scene.clock.now())
         assert begun.id == second.id
         assert await asyncio.to_thread(count_jobs, database_url) == 1
 
@@ -162,7 +162,7 @@ async def test_what_is_begun_without_a_job_takes_its_own_along(database_url: str
 async def test_what_is_begun_where_it_is_created_has_no_job_and_what_has_to_wait_has_one(database_url: str) -> None:
     offer = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", timedelta(seconds=30), 1)
     async with open_store(database_url) as store:
-        scene = Scene(store, FakeClock())
+        scene = StoreHarness(store, FakeClock())
         assert (await scene.create(claim=offer)).phase is Phase.RUNNING
         assert await asyncio.to_thread(count_jobs, database_url) == 0
         await scene.create()
@@ -205,13 +205,13 @@ async def test_two_jobs_that_come_at_once_do_not_count_on_the_same_place(databas
     async with open_store(database_url) as store:
         for _ in range(2):
             await Engine(store, toolbox, works=False).submit("narrow")
-        means = Means(store, SystemClock(), Limits())
-        settings, room = Settings(), Room()
-        places = Places(toolbox, settings.concurrency, room)
-        runner = Runner(means, toolbox, settings, room, lambda _: None)
-        hands = Hands(means, "default", "holder", toolbox, runner, settings, places, room)
+        means = EngineDeps(store, SystemClock(), Limits())
+        settings, room = Settings(), SlotDemand()
+        places = SlotPool(toolbox, settings.concurrency, room)
+        runner = AttemptRunner(means, toolbox, settings, room, lambda _: None)
+        hands = Claimer(means, "default", "holder", toolbox, runner, settings, places, room)
         (tool,) = hands.tools
-        begun = await asyncio.gather(hands.take(tool), hands.take(tool))
+        begun = await asyncio.gather(hands.claim_next(tool), hands.claim_next(tool))
         gate.set()
         assert [job is not None for job in begun].count(True) == 1
         await asyncio.wait([job for job in begun if job is not None])
@@ -221,7 +221,7 @@ async def test_two_jobs_that_come_at_once_do_not_count_on_the_same_place(databas
 async def test_what_waits_is_begun_in_the_place_of_one_that_no_job_had_brought(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "UNSERVED_AFTER", 3_600.0)
+    monkeypatch.setattr(dispatch, "UNSERVED_SECONDS", 3_600.0)
     toolbox = Toolbox()
     gate = asyncio.Event()
 
@@ -245,10 +245,10 @@ async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody looks for what is due: it has a job, or none.
-    monkeypatch.setattr(dispatch, "RECOVER_EVERY", 3_600.0)
+    monkeypatch.setattr(dispatch, "RECOVER_INTERVAL", 3_600.0)
     toolbox = Toolbox()
 
-    @toolbox.tool(retry=RetryPolicy(first=timedelta(0), jitter=0))
+    @toolbox.tool(retry=RetryPolicy(first_wait=timedelta(0), jitter=0))
     async def stumbles(task: TaskContext) -> int:
         if task.attempt == 1:
             raise ConnectionError

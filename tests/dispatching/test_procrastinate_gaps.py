@@ -30,7 +30,7 @@ from raincheck.testing.dispatcher_contract.processes import eventually
 pytestmark = pytest.mark.anyio
 
 NEVER = 3_600.0
-SETTINGS = Settings(lease=2, patience=0.05, grace=0.5, look_every=NEVER)
+SETTINGS = Settings(lease=2, park_after=0.05, grace=0.5, poll_interval=NEVER)
 PROMPTLY = 5.0
 """Seconds. Nothing that is told takes that long, and nothing that is looked for comes within it."""
 LISTENING = """
@@ -91,7 +91,7 @@ def database(postgres_server: PostgresServer, database_url: str) -> Iterator[Dat
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is told drives a worker."""
-    monkeypatch.setattr(dispatcher, "FETCH_EVERY", NEVER)
+    monkeypatch.setattr(dispatcher, "FETCH_INTERVAL", NEVER)
 
 
 class Work:
@@ -162,7 +162,7 @@ async def test_a_worker_with_no_free_place_listens_again_after_the_database_was_
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fetches nothing, so that it is not by that that it notices."""
-    monkeypatch.setattr(dispatcher, "HEARTBEAT", 0.3)
+    monkeypatch.setattr(dispatcher, "HEARTBEAT_INTERVAL", 0.3)
     work = Work()
     async with at_work(database.url, work, replace(SETTINGS, lease=30, concurrency=1)) as (asking, _):
         slow = await asking.submit("slow")
@@ -238,7 +238,7 @@ async def test_the_job_of_a_dead_worker_is_given_to_another(
     database: Database, monkeypatch: pytest.MonkeyPatch, is_registered: bool
 ) -> None:
     """Also if the dead one is forgotten already: whoever starts removes workers without a sign of life."""
-    monkeypatch.setattr(dispatcher, "REAP_EVERY", 0.2)
+    monkeypatch.setattr(dispatcher, "REAP_INTERVAL", 0.2)
     work = Work()
     async with open_store(database.url) as store, Engine(store, work.toolbox, works=False) as asking:
         task = await asking.submit("quick")
@@ -262,10 +262,10 @@ async def test_the_jobs_of_workers_that_live_are_left_to_them(
     database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for where, name, seconds in (
-        (dispatcher, "HEARTBEAT", 0.2),
+        (dispatcher, "HEARTBEAT_INTERVAL", 0.2),
         (dispatcher, "STALE", 2.0),
-        (dispatcher, "REAP_EVERY", 0.2),
-        (dispatch, "RECOVER_EVERY", 0.2),
+        (dispatcher, "REAP_INTERVAL", 0.2),
+        (dispatch, "RECOVER_INTERVAL", 0.2),
     ):
         monkeypatch.setattr(where, name, seconds)
     looks, reap = 0, dispatcher.ProcrastinateDispatcher.recover
@@ -274,7 +274,7 @@ async def test_the_jobs_of_workers_that_live_are_left_to_them(
     async def count(one: dispatcher.ProcrastinateDispatcher, now: datetime) -> datetime | None:
         nonlocal looks
         looks += 1
-        if looks > 3 * dispatcher.STALE / dispatcher.REAP_EVERY:
+        if looks > 3 * dispatcher.STALE_AFTER / dispatcher.REAP_INTERVAL:
             seen.set()
         return await reap(one, now)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chaos_site import caller, chaos_site
 
-from raincheck.client import TaskCancelled, by_hand
+from raincheck.client import TaskCancelled, answer_later
 from raincheck.errors import TaskNotFound
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +27,8 @@ async def test_a_task_is_created_on_one_server_answered_through_another_and_canc
         a, b = await asyncio.gather(site.serve(), site.serve())
         await site.work()
         async with (
-            caller(a, "alice", elicitation_callback=by_hand) as on_a,
-            caller(b, "alice", elicitation_callback=by_hand) as on_b,
+            caller(a, "alice", elicitation_callback=answer_later) as on_a,
+            caller(b, "alice", elicitation_callback=answer_later) as on_b,
             caller(b, "bob") as not_hers,
         ):
             # Once before, so that the worker is up and what is measured is no start.
@@ -38,8 +38,8 @@ async def test_a_task_is_created_on_one_server_answered_through_another_and_canc
             began = time.monotonic()
             created = await on_a.call("ask_and_wait")
             note("to create it on A", began)
-            assert created.slip is not None
-            followed = on_b.take_up(created.slip)
+            assert created.task_ref is not None
+            followed = on_b.resume(created.task_ref)
             question = ""
             async with asyncio.timeout(30):
                 async for update in followed:
@@ -54,7 +54,7 @@ async def test_a_task_is_created_on_one_server_answered_through_another_and_canc
             note("from the answer through B until the body on C has it", began)
 
             with pytest.raises(TaskNotFound):
-                await not_hers.take_up(created.slip).look()
+                await not_hers.resume(created.task_ref).poll()
 
             watching = asyncio.create_task(followed.result())
             began = time.monotonic()

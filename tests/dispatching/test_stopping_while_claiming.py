@@ -65,7 +65,7 @@ def _waits(url: str) -> bool:
 async def test_jobs_that_came_for_nothing_leave_the_room_as_they_found_it(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "UNSERVED_AFTER", 3_600.0)
+    monkeypatch.setattr(dispatch, "UNSERVED_SECONDS", 3_600.0)
     toolbox = Toolbox()
 
     @toolbox.tool(concurrency=1)

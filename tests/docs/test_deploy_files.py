@@ -17,8 +17,8 @@ from pages import ROOT, text_of
 
 from raincheck.cli.app import program
 from raincheck.engine.settings import Settings
-from raincheck.engine.worker.supervisor import UNWIND
-from raincheck.server.caller import Tier
+from raincheck.engine.worker.supervisor import UNWIND_TIMEOUT
+from raincheck.server.caller import Generation
 from raincheck.server.http.server import KEEP_ALIVE_TIMEOUT
 from raincheck.stores.postgres import parse_url
 
@@ -117,7 +117,7 @@ def test_the_store_is_the_database_that_is_started() -> None:
     started = SERVICES["postgres"]["environment"]
     for name in OURS:
         target = parse_url(SERVICES[name]["environment"]["RAINCHECK_STORE"])
-        assert target.shown == f"postgresql://postgres:5432/{started['POSTGRES_DB']}"
+        assert target.display_url == f"postgresql://postgres:5432/{started['POSTGRES_DB']}"
         assert f"user={started['POSTGRES_USER']} " in target.conninfo
         assert SERVICES[name]["environment"]["PGPASSWORD"] == started["POSTGRES_PASSWORD"]
 
@@ -135,7 +135,7 @@ def test_no_secret_is_in_a_file_that_is_kept() -> None:
 
 
 def test_whoever_is_stopped_has_the_time_that_it_takes() -> None:
-    takes = Settings().grace + UNWIND
+    takes = Settings().grace + UNWIND_TIMEOUT
     for name in OURS:
         assert seconds(SERVICES[name]["stop_grace_period"]) > takes
     for path in UNITS:
@@ -157,7 +157,7 @@ def test_streams_pass_the_proxy_as_they_come_and_idle_connections_are_given_up_f
     assert (said["proxy_http_version"], said["proxy_set_header"].split()[0]) == ("1.1", "X-Forwarded-Proto")
     assert 'proxy_set_header Connection "";' in NGINX
     (anywhere,) = re.findall(r'^\s+"(\S+)" \$request_id;$', NGINX, re.MULTILINE)
-    assert anywhere == Tier.G2
+    assert anywhere == Generation.V2026
     assert said["hash"] == "$spread consistent"
     assert "non_idempotent" not in said["proxy_next_upstream"]
     assert NGINX.count("{") == NGINX.count("}")

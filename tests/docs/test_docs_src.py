@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pages import ROOT, text_of
 from starlette.types import ASGIApp
 
-from raincheck.client import Slip, TaskCancelled, TaskClient
+from raincheck.client import TaskCancelled, TaskClient, TaskRef
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +66,7 @@ async def test_the_server_of_the_readme_hands_out_a_task_after_its_window() -> N
         quick = await client.call("build_report", {"year": 2026, "months": 1})
         assert quick.task_id is None
         handle = await client.call("build_report", {"year": 2026, "months": 60})
-        shown = await handle.look()
+        shown = await handle.poll()
         assert shown is not None
         assert shown.status == "working"
         assert (shown.message or "").startswith("adding up month")
@@ -98,8 +98,8 @@ async def test_the_raw_requests_of_the_docs_are_answered() -> None:
         shown = (await run_curl(get_it.replace("$TASK", created["taskId"]), url))["result"]
         assert (shown["taskId"], shown["status"]) == (created["taskId"], "working")
         async with TaskClient(url) as client:
-            slip = Slip(server=url, task_id=created["taskId"], tool="build_report", tier="2026-07-28")
-            await client.take_up(slip).cancel()
+            slip = TaskRef(server=url, task_id=created["taskId"], tool="build_report", tier="2026-07-28")
+            await client.resume(slip).cancel()
 
 
 async def test_a_token_says_whose_a_task_is() -> None:

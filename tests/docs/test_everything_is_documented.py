@@ -8,7 +8,7 @@ from pages import PAGES, ROOT, text_of
 from raincheck import errors
 from raincheck.core.lifecycle import Event, Phase, Status
 from raincheck.server import Tasks
-from raincheck.server.tools.policy import ServedSettings
+from raincheck.server.tools.policy import ServedToolSettings
 from raincheck.stores import factory
 from raincheck.stores.base import Store
 from raincheck.wire import errors as wire_errors
@@ -48,7 +48,7 @@ def test_every_error_code_has_its_line(code: int) -> None:
     assert f"\n| `{code}` |" in text_of(ROOT / "docs/reference/server.md")
 
 
-@pytest.mark.parametrize("name", ServedSettings.__annotations__)
+@pytest.mark.parametrize("name", ServedToolSettings.__annotations__)
 def test_every_setting_of_a_served_tool_is_named(name: str) -> None:
     assert f"`{name}" in text_of(ROOT / "docs/reference/server.md")
 

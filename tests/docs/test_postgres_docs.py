@@ -15,7 +15,7 @@ from raincheck import Engine, TaskContext, Toolbox, open_store
 from raincheck.dispatchers.procrastinate import dispatcher
 from raincheck.errors import StoreReadOnly
 from raincheck.stores.postgres import parse_url
-from raincheck.stores.postgres.store import CONNECTIONS
+from raincheck.stores.postgres.store import MAX_CONNECTIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -141,7 +141,7 @@ async def test_a_process_has_as_many_connections_as_the_page_says(
 
 def test_a_process_has_at_most_as_many_connections_as_the_page_says() -> None:
     (fetching,) = re.findall(r"max_size=(\d+)", Path(dispatcher.__file__).read_text(encoding="utf-8"))
-    server = CONNECTIONS + 2
+    server = MAX_CONNECTIONS + 2
     assert [most for most, _ in bounds()] == [server, server + int(fetching) + 1]
 
 

@@ -16,8 +16,8 @@ from raincheck.stores.base import Store
 from raincheck.testing import (
     CrashPlan,
     FakeClock,
-    Scene,
     StoreContract,
+    StoreHarness,
     StoreMachine,
     check_invariants,
     enumerate_crashes,
@@ -73,10 +73,10 @@ async def test_the_toy_is_whole_after_a_crash_at_any_point() -> None:
         return store
 
     async def scenario(store: Store) -> None:
-        scene = Scene(store, FakeClock())
-        task = await scene.begin()
-        await scene.do(task, Note(1, steps=(scene.step("load"),)))
-        await scene.do(task, Complete(1, encode("done")))
+        scene = StoreHarness(store, FakeClock())
+        task = await scene.create_running()
+        await scene.apply(task, Note(1, steps=(scene.step("load"),)))
+        await scene.apply(task, Complete(1, encode("done")))
 
     async def check() -> None:
         store = ToyStore(left[-1])

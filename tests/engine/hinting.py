@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 from raincheck.core.change import Creation
 from raincheck.core.records import Task, TaskId
 from raincheck.stores.base import Store
-from raincheck.stores.change_feed import ANYTHING, Feed, Hint
+from raincheck.stores.change_feed import ANY_TASK, ChangeFeed, ChangeHint
 
-Hear: TypeAlias = Callable[[Hint], None]
+Hear: TypeAlias = Callable[[ChangeHint], None]
 
 
 class KeepsOnly:
@@ -38,7 +38,7 @@ class KeepsOnly:
         with self._store.listen() as feed:
             yield Passing(feed, self._pass_on)
 
-    def _pass_on(self, hear: Hear, hint: Hint) -> None:
+    def _pass_on(self, hear: Hear, hint: ChangeHint) -> None:
         hear(hint)
         self._heard_of |= hint
         self._heard.set()
@@ -56,7 +56,7 @@ class NamesNobody:
     @contextmanager
     def listen(self) -> Generator["Passing"]:
         with self._store.listen() as feed:
-            yield Passing(feed, lambda hear, _: hear(ANYTHING))
+            yield Passing(feed, lambda hear, _: hear(ANY_TASK))
 
 
 class TellsBeforehand:
@@ -74,7 +74,7 @@ class TellsBeforehand:
         with self._store.listen() as feed:
             yield Passing(feed, self._pass_on)
 
-    def _pass_on(self, hear: Hear, hint: Hint) -> None:
+    def _pass_on(self, hear: Hear, hint: ChangeHint) -> None:
         first, self.first = self.first, None
         if first is not None:
             first()
@@ -84,9 +84,9 @@ class TellsBeforehand:
 class Passing:
     """A feed whose hints are passed on as somebody else sees fit."""
 
-    def __init__(self, feed: Feed, pass_on: Callable[[Hear, Hint], None]) -> None:
+    def __init__(self, feed: ChangeFeed, pass_on: Callable[[Hear, ChangeHint], None]) -> None:
         self._feed = feed
         self._pass_on = pass_on
 
-    async def each(self, hear: Hear) -> None:
-        await self._feed.each(partial(self._pass_on, hear))
+    async def for_each(self, hear: Hear) -> None:
+        await self._feed.for_each(partial(self._pass_on, hear))

@@ -11,12 +11,12 @@ from typing import Any
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.core.records import InputKind
-from raincheck.engine.execution.api import Ended, Facts, StepTurn
-from raincheck.engine.execution.bodies import BodyCall, Ending, Raised, Returned
+from raincheck.engine.execution.api import StepStart, TaskInfo, TaskOutcome
+from raincheck.engine.execution.bodies import BodyCall, BodyFailure, BodyOutcome, BodyResult
 from raincheck.engine.isolation.process_body import ProcessBody
 from raincheck.engine.tool import make_tool
 
-FACTS = Facts(
+FACTS = TaskInfo(
     id="task-1",
     owner=Owner.local().key,
     tool="isolated",
@@ -47,11 +47,11 @@ class RecordingDesk:
         if message is not None:
             self.said.put_nowait(message)
 
-    async def begin_step(self, name: str, fingerprint: str) -> StepTurn:
+    async def begin_step(self, name: str, fingerprint: str) -> StepStart:
         self._take("begin_step", name, fingerprint.partition(":")[0])
-        return StepTurn(1, is_recorded=True, result={"from": "before"}) if name == "known" else StepTurn(3)
+        return StepStart(1, is_recorded=True, result={"from": "before"}) if name == "known" else StepStart(3)
 
-    async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
+    async def finish_step(self, name: str, turn: StepStart, fingerprint: str, result: Json) -> None:
         self._take("finish_step", name, turn, fingerprint.partition(":")[0], result)
 
     def drop_step(self, name: str, occurrence: int) -> None:
@@ -80,9 +80,9 @@ class RecordingDesk:
         self._take("spawn", tool, arguments, name)
         return "child-1"
 
-    async def child_outcome(self, child_id: str) -> Ended:
+    async def child_outcome(self, child_id: str) -> TaskOutcome:
         self._take("child_outcome", child_id)
-        return Ended("completed", is_error=False, outcome="of the child", message=None)
+        return TaskOutcome("completed", is_error=False, outcome="of the child", message=None)
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
         self._take("start_after", tool, arguments, result_as)
@@ -105,12 +105,12 @@ class Isolation:
         self.started.append(process)
         return process
 
-    async def ending(self, body: Callable[..., Any], **arguments: Any) -> Ending:
+    async def ending(self, body: Callable[..., Any], **arguments: Any) -> BodyOutcome:
         return await ending_of(self.start(body, **arguments))
 
     async def returned_by(self, body: Callable[..., Any], **arguments: Any) -> Any:
         ending = await self.ending(body, **arguments)
-        assert isinstance(ending, Returned), ending
+        assert isinstance(ending, BodyResult), ending
         return ending.value
 
     async def raised_by(self, body: Callable[..., Any], **arguments: Any) -> BaseException:
@@ -127,17 +127,17 @@ async def isolating() -> AsyncGenerator[Isolation]:
     isolation = Isolation()
     yield isolation
     for process in isolation.started:
-        process.ask_to_stop()
+        process.request_stop()
         await ending_of(process)
 
 
-async def ending_of(process: ProcessBody) -> Ending:
+async def ending_of(process: ProcessBody) -> BodyOutcome:
     async with asyncio.timeout(LONG):
         return await asyncio.shield(process.ended)
 
 
-def error_of(ending: Ending) -> BaseException:
-    assert isinstance(ending, Raised), ending
+def error_of(ending: BodyOutcome) -> BaseException:
+    assert isinstance(ending, BodyFailure), ending
     return ending.error
 
 

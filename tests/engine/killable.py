@@ -18,9 +18,9 @@ from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext, Toolbox, run_until_signal
 
 LEASE = 1.5
-SETTINGS = Settings(lease=LEASE, concurrency=8, patience=0.1, grace=0.3, look_every=0.5)
+SETTINGS = Settings(lease=LEASE, concurrency=8, park_after=0.1, grace=0.3, poll_interval=0.5)
 STEPS = ("load", "clean", "count", "draw", "publish")
-STUBBORN = RetryPolicy(attempts=50, first=timedelta(0), most=timedelta(0), jitter=0)
+STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 toolbox = Toolbox()
 

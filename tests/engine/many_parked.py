@@ -24,7 +24,7 @@ from raincheck.stores.sqlite import SqliteStore
 
 COUNT = 2_000
 WARM_UP = 200
-SETTINGS = Settings(concurrency=4, patience=0.5)
+SETTINGS = Settings(concurrency=4, park_after=0.5)
 
 toolbox = Toolbox()
 resumed: list[int] = []
@@ -64,7 +64,7 @@ async def ask_all(store: Store, engine: Engine) -> dict[str, object]:
     await submit(engine, range(WARM_UP, WARM_UP + COUNT))
     seconds = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    counts = await store.count_live(Scope.within("default"))
+    counts = await store.count_live(Scope.for_namespace("default"))
     return {
         "counts": {str(phase): count for phase, count in counts.items()},
         "kilobytes_each": (after - before) / COUNT,
@@ -78,7 +78,7 @@ async def answer_all(store: Store, engine: Engine) -> dict[str, object]:
     tasks: list[Task] = []
     position = None
     while True:
-        query = TaskQuery(Scope.within("default"), tool="ask")
+        query = TaskQuery(Scope.for_namespace("default"), tool="ask")
         page = await store.list_tasks(query, now=SystemClock().now(), after=position, limit=1_000)
         tasks += page.tasks
         position = page.next

@@ -38,7 +38,7 @@ async def test_an_answer_that_is_not_what_was_asked_for_is_refused_and_the_quest
     async def ask(task: TaskContext) -> Json:
         return (await task.elicit("How many?", SCHEMA)).content
 
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         with pytest.raises(InvalidValue) as refused:
@@ -57,7 +57,7 @@ async def test_a_question_whose_schema_makes_no_sense_can_be_answered_all_the_sa
     async def ask(task: TaskContext) -> Json:
         return (await task.elicit("How many?", schema)).content
 
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {"count": 3}}})
@@ -69,7 +69,7 @@ async def test_a_model_of_the_caller_answers_with_an_object(bench: Bench) -> Non
     async def ask(task: TaskContext) -> Json:
         return await task.sample([{"role": "user", "content": {"type": "text", "text": "Hi"}}], maxTokens=10)
 
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         view = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         assert view.inputs[0].request == (

@@ -93,7 +93,7 @@ async def test_a_result_that_is_too_large_fails_the_task_and_is_not_tried_again(
 async def test_the_text_of_an_unforeseen_error_is_for_the_operator_alone(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first=ONCE.first * 0))
+    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=ONCE.first_wait * 0))
     async def leaky() -> None:
         raise ConnectionError(f"can't reach {SECRET}")
 
@@ -222,12 +222,12 @@ async def test_whatever_a_body_raises_ends_its_task_and_nothing_else(
 async def test_an_error_that_is_no_exception_is_not_tried_again_unless_it_is_named(bench: Bench) -> None:
     tries: list[str] = []
 
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=3, first=ONCE.first * 0))
+    @bench.toolbox.tool(retry=RetryPolicy(attempts=3, first_wait=ONCE.first_wait * 0))
     async def rude() -> None:
         tries.append("rude")
         raise Rude
 
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=3, first=ONCE.first * 0), retry_on=(Rude,))
+    @bench.toolbox.tool(retry=RetryPolicy(attempts=3, first_wait=ONCE.first_wait * 0), retry_on=(Rude,))
     async def known_to_be_rude() -> None:
         tries.append("known")
         raise Rude

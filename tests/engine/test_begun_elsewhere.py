@@ -13,7 +13,7 @@ from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-SELDOM = Settings(look_every=86_400.0, lease=3_600.0)
+SELDOM = Settings(poll_interval=86_400.0, lease=3_600.0)
 
 
 async def test_one_that_somebody_else_has_by_now_is_not_run(bench: Bench) -> None:

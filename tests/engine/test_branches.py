@@ -23,7 +23,7 @@ from raincheck.stores.base import Store
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 ANYTHING: dict[str, Json] = {"type": "object"}
-AT_ONCE = RetryPolicy(attempts=3, jitter=0, first=RetryPolicy().first * 0, most=RetryPolicy().most)
+AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0, max_wait=RetryPolicy().max_wait)
 
 NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 
@@ -318,7 +318,7 @@ class SlowArtifacts:
 
     async def commit(self, changes: Sequence[Change]) -> None:
         if any(change.artifacts for change in changes):
-            await asyncio.sleep(10 * QUICK.patience)
+            await asyncio.sleep(10 * QUICK.park_after)
         await self._store.commit(changes)
 
 
@@ -328,7 +328,7 @@ async def test_a_branch_that_waits_for_the_store_is_not_cut_off_by_the_park_of_a
     @bench.toolbox.tool
     async def both(task: TaskContext) -> None:
         async def keep() -> None:
-            await asyncio.sleep(QUICK.patience / 3)
+            await asyncio.sleep(QUICK.park_after / 3)
             await task.artifact("x", 1)
             assert task.attempt == 1
             done.set()

@@ -13,7 +13,7 @@ from raincheck.errors import InvalidValue, TaskNotFound, ToolError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-AT_ONCE = RetryPolicy(attempts=2, jitter=0, first=RetryPolicy().first * 0)
+AT_ONCE = RetryPolicy(attempts=2, jitter=0, first_wait=RetryPolicy().first_wait * 0)
 
 
 @pytest.fixture

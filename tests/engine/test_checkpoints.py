@@ -12,7 +12,7 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, encode
 from raincheck.core.records import InputKind, InputRequest, Journal, Step, Task, TaskId, Tool
 from raincheck.engine.execution.checkpoints import Checkpoints, fingerprint
-from raincheck.engine.inputs import Reply, read_reply, schema_of
+from raincheck.engine.inputs import Reply, parse_reply, to_json_schema
 from raincheck.errors import CheckpointMismatch, InvalidValue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ def recorded(*found: Step | InputRequest, version: str = "1") -> Checkpoints:
 
 def test_each_use_of_a_name_has_a_number_of_its_own() -> None:
     checkpoints = recorded()
-    assert [checkpoints.take(name) for name in ("a", "b", "a", "a", "b")] == [0, 0, 1, 2, 1]
+    assert [checkpoints.next_occurrence(name) for name in ("a", "b", "a", "a", "b")] == [0, 0, 1, 2, 1]
 
 
 def test_a_step_is_found_by_name_and_number() -> None:
@@ -45,7 +45,7 @@ def test_a_step_is_found_by_name_and_number() -> None:
     assert checkpoints.find_step("load", 0, "step:a") is first
     assert checkpoints.find_step("load", 2, "step:a") is None
     assert checkpoints.find_step("save", 0, "step:a") is None
-    checkpoints.check_all_were_asked_for()
+    checkpoints.check_all_replayed()
 
 
 def test_a_step_with_another_fingerprint_is_refused_and_both_are_named() -> None:
@@ -58,21 +58,21 @@ def test_a_step_with_another_fingerprint_is_refused_and_both_are_named() -> None
 
 def test_a_question_is_found_by_its_key_and_only_if_it_is_the_same() -> None:
     asked = question("elicit-0", {"message": "now?"})
-    assert recorded(asked).find_question("elicit-0", InputKind.ELICITATION, {"message": "now?"}) is asked
-    assert recorded(asked).find_question("elicit-1", InputKind.ELICITATION, {"message": "now?"}) is None
+    assert recorded(asked).find_input("elicit-0", InputKind.ELICITATION, {"message": "now?"}) is asked
+    assert recorded(asked).find_input("elicit-1", InputKind.ELICITATION, {"message": "now?"}) is None
     with pytest.raises(CheckpointMismatch, match="question 'elicit-0' on record from attempt 1 as another elicitation"):
-        recorded(asked).find_question("elicit-0", InputKind.ELICITATION, {"message": "later?"})
+        recorded(asked).find_input("elicit-0", InputKind.ELICITATION, {"message": "later?"})
     with pytest.raises(CheckpointMismatch, match=r"as another elicitation, and .* asks for it as this sampling"):
-        recorded(asked).find_question("elicit-0", InputKind.SAMPLING, {"message": "now?"})
+        recorded(asked).find_input("elicit-0", InputKind.SAMPLING, {"message": "now?"})
 
 
 def test_whatever_is_on_record_must_be_asked_for_before_the_end() -> None:
     checkpoints = recorded(step("load"), step("save"), question("elicit-0"), question("elicit-1"))
     assert checkpoints.is_replaying
     checkpoints.find_step("load", 0, "step:a")
-    checkpoints.find_question("elicit-1", InputKind.ELICITATION, None)
+    checkpoints.find_input("elicit-1", InputKind.ELICITATION, None)
     with pytest.raises(CheckpointMismatch) as raised:
-        checkpoints.check_all_were_asked_for()
+        checkpoints.check_all_replayed()
     said = str(raised.value)
     assert "step 'save' (step:a, by attempt 1), question 'elicit-0' (by attempt 1) on record" in said
     assert "'load'" not in said
@@ -83,17 +83,17 @@ def test_an_attempt_replays_until_it_has_asked_for_all_that_is_on_record() -> No
     checkpoints = recorded(step("load"), question("elicit-0"))
     checkpoints.find_step("load", 0, "step:a")
     assert checkpoints.is_replaying
-    checkpoints.find_question("elicit-0", InputKind.ELICITATION, None)
+    checkpoints.find_input("elicit-0", InputKind.ELICITATION, None)
     assert not checkpoints.is_replaying
     checkpoints.add_step(step("save"))
     assert not checkpoints.is_replaying, "what this attempt recorded need not be asked for again"
-    checkpoints.check_all_were_asked_for()
+    checkpoints.check_all_replayed()
 
 
 def test_steps_are_counted_all_together_and_by_kind() -> None:
     checkpoints = recorded(step("load"), step("spawn child", 0, "spawn:a"))
     checkpoints.add_step(step("spawn child", 1, "spawn:b"))
-    assert (checkpoints.steps, checkpoints.count("spawn"), checkpoints.count("step")) == (3, 2, 1)
+    assert (checkpoints.step_count, checkpoints.count("spawn"), checkpoints.count("step")) == (3, 2, 1)
 
 
 @dataclass
@@ -163,34 +163,34 @@ class Nested(BaseModel):
 
 
 def test_what_is_asked_for_is_a_schema_or_a_model_that_has_one() -> None:
-    assert schema_of({"type": "object"}) == {"type": "object"}
-    assert schema_of(Confirm) == Confirm.model_json_schema()
+    assert to_json_schema({"type": "object"}) == {"type": "object"}
+    assert to_json_schema(Confirm) == Confirm.model_json_schema()
     with pytest.raises(InvalidValue, match="ask for a JSON Schema or a pydantic model, not <class 'int'>"):
-        schema_of(int)
+        to_json_schema(int)
 
 
 def test_a_model_is_asked_for_in_the_kinds_of_fields_that_a_form_has() -> None:
-    described: Any = schema_of(Order)
+    described: Any = to_json_schema(Order)
     assert described["properties"]["note"]["type"] == "string", "what may be left out is not of two types"
     assert described["properties"]["size"]["enum"] == ["small", "large"]
     with pytest.raises(InvalidValue, match="nobody can be asked for a Nested"):
-        schema_of(Nested)
+        to_json_schema(Nested)
 
 
 def test_an_accepted_answer_is_read_as_what_was_asked_for() -> None:
-    reply = read_reply({"action": "accept", "content": {"ok": True}}, Confirm)
+    reply = parse_reply({"action": "accept", "content": {"ok": True}}, Confirm)
     assert reply.ok
     assert reply.value is not None
     assert reply.value.ok is True
-    plain: Reply[Any] = read_reply({"action": "accept", "content": {"ok": 3}}, {"type": "object"})
+    plain: Reply[Any] = parse_reply({"action": "accept", "content": {"ok": 3}}, {"type": "object"})
     assert (plain.value, plain.content) == ({"ok": 3}, {"ok": 3})
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_an_answer_that_is_no_acceptance_has_no_value(action: str) -> None:
-    reply = read_reply({"action": action, "content": {"ok": True}}, Confirm)
+    reply = parse_reply({"action": action, "content": {"ok": True}}, Confirm)
     assert (reply.ok, reply.action, reply.value) == (False, action, None)
-    assert read_reply({"action": action}, Confirm).content is None
+    assert parse_reply({"action": action}, Confirm).content is None
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def test_an_answer_that_is_no_acceptance_has_no_value(action: str) -> None:
 )
 def test_an_answer_of_another_shape_is_refused(answer: Json) -> None:
     with pytest.raises(InvalidValue, match="an answer is"):
-        read_reply(answer, {"type": "object"})
+        parse_reply(answer, {"type": "object"})
 
 
 def test_an_accepted_answer_that_is_not_what_was_asked_for_is_refused() -> None:
     with pytest.raises(InvalidValue, match="the answer is not a Confirm: 1 validation error"):
-        read_reply({"action": "accept", "content": {"ok": "perhaps"}}, Confirm)
+        parse_reply({"action": "accept", "content": {"ok": "perhaps"}}, Confirm)

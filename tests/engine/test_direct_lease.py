@@ -78,7 +78,7 @@ async def test_one_that_had_to_wait_for_another_process_keeps_its_lease(tmp_path
         began.set()
         await gate.wait()
 
-    settings = Settings(lease=lease.total_seconds(), look_every=86_400.0)
+    settings = Settings(lease=lease.total_seconds(), poll_interval=86_400.0)
     async with bench.working(settings, clock=clock) as engine:
         with closing(await asyncio.to_thread(hold_write_lock, path)) as other:
             submitting = asyncio.ensure_future(engine.submit("gated"))

@@ -14,7 +14,7 @@ from raincheck.stores.base import Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-SELDOM = Settings(look_every=86_400.0, lease=86_400.0)
+SELDOM = Settings(poll_interval=86_400.0, lease=86_400.0)
 """It looks for nothing that nobody told of."""
 
 

@@ -93,7 +93,7 @@ async def test_a_store_that_takes_no_offers_is_made_none(bench: Bench, watched: 
     add_quick(bench)
 
     class Declining:
-        capabilities = Capabilities(durable=True, shared=False, takes_offers=False)
+        capabilities = Capabilities(durable=True, shared=False, supports_direct_start=False)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(watched, name)
@@ -215,7 +215,7 @@ async def test_what_a_claim_on_its_way_brings_has_its_places(bench: Bench, watch
 async def test_the_end_of_one_makes_room_for_who_waits(bench: Bench) -> None:
     add_quick(bench)
     gate = add_gated(bench)
-    async with bench.working(Settings(concurrency=1, look_every=1_000)) as engine:
+    async with bench.working(Settings(concurrency=1, poll_interval=1_000)) as engine:
         await engine.submit("gated")
         waiting = await engine.submit("quick")
         assert waiting.phase is Phase.QUEUED
@@ -270,7 +270,7 @@ async def test_a_task_that_can_not_be_kept_takes_no_place(bench: Bench, watched:
     add_quick(bench)
     gate = add_gated(bench)
     quota = replace(QUICK.quota, live=1)
-    async with bench.working(Settings(concurrency=2, look_every=1_000, quota=quota)) as engine:
+    async with bench.working(Settings(concurrency=2, poll_interval=1_000, quota=quota)) as engine:
         watched.fail("create", times=3)
         for _ in range(3):
             with pytest.raises(StoreUnavailable):
@@ -355,12 +355,12 @@ async def test_a_store_that_stays_away_does_not_keep_the_engine_from_stopping(be
 
 async def test_quick_tasks_are_not_looked_for_or_looked_at(bench: Bench, watched: Watched) -> None:
     add_quick(bench)
-    async with bench.working(Settings(look_every=1_000, lease=3_600)) as engine:
+    async with bench.working(Settings(poll_interval=1_000, lease=3_600)) as engine:
         await bench.result_of("quick")
         watched.calls.clear()
         for _ in range(20):
             task = await engine.submit("quick")
-            async for view in engine.follow(task.id, known=task):
+            async for view in engine.follow(task.id, last_seen=task):
                 assert view.task.is_terminal
         assert watched.calls["create"] == watched.calls["commit"] == 20
         # Where the end comes before anybody follows, it is read. A store that has just been opened gives one hint more.
@@ -370,13 +370,13 @@ async def test_quick_tasks_are_not_looked_for_or_looked_at(bench: Bench, watched
 async def test_one_that_is_to_be_tried_again_is_found_though_something_of_it_keeps_its_place(bench: Bench) -> None:
     may_end = threading.Event()
 
-    @bench.toolbox.tool(attempt_timeout=0.1, grace=0.05, retry=RetryPolicy(first=timedelta(0), jitter=0))
+    @bench.toolbox.tool(attempt_timeout=0.1, grace=0.05, retry=RetryPolicy(first_wait=timedelta(0), jitter=0))
     async def stubborn(task: TaskContext) -> int:
         if task.attempt == 1:
             await task.step("wait", may_end.wait)
         return task.attempt
 
-    async with bench.working(Settings(look_every=1_000, concurrency=2)) as engine:
+    async with bench.working(Settings(poll_interval=1_000, concurrency=2)) as engine:
         try:
             task = await engine.submit("stubborn")
             assert (await engine.wait(task.id)).outcome == b"2"

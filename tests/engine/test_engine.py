@@ -71,7 +71,7 @@ async def test_a_task_that_must_not_run_twice_is_not_handed_back_but_fails(bench
 
 
 async def test_a_thread_is_handed_back_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "UNWIND", 0.2)
+    monkeypatch.setattr(supervisor, "UNWIND_TIMEOUT", 0.2)
     began, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     @bench.toolbox.tool(grace=0.05)
@@ -124,14 +124,14 @@ async def test_hurrying_cuts_the_grace_short(bench: Bench) -> None:
         await asyncio.Event().wait()
 
     engine = Engine(bench.store, bench.toolbox, settings=Settings(grace=600))
-    engine.hurry()
+    engine.skip_grace()
     engine.start()
     task = await engine.submit("hang")
     await began.wait()
     stopping = asyncio.create_task(engine.stop())
     await asyncio.sleep(0.05)
     assert not stopping.done()
-    engine.hurry()
+    engine.skip_grace()
     await asyncio.wait_for(stopping, 20)
     assert (await engine.view(task.id)).task.phase is Phase.QUEUED
 
@@ -224,7 +224,7 @@ async def test_nothing_of_an_engine_is_left_when_it_has_stopped(bench: Bench) ->
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    async with bench.working(Settings(grace=0, patience=0.05)) as engine:
+    async with bench.working(Settings(grace=0, park_after=0.05)) as engine:
         ended = [await engine.submit(tool) for tool in ("quick", "plain")]
         asking, hanging = await engine.submit("ask"), await engine.submit("hang")
         for task in ended:
@@ -239,7 +239,7 @@ async def test_nothing_of_an_engine_is_left_when_it_has_stopped(bench: Bench) ->
     # What watches a file for its feeds goes on until the store is closed.
     left = {job for job in asyncio.all_tasks() - before if "stores/sqlite" not in repr(job)}
     assert not left
-    assert not vars(vars(engine)["_wakeups"])["_waiting"]
+    assert not vars(vars(engine)["_waiters"])["_waiters"]
 
 
 async def test_a_task_that_can_not_be_had_is_refused_and_nothing_is_created(bench: Bench) -> None:
@@ -376,7 +376,7 @@ async def test_what_the_server_wrote_down_of_the_call_reaches_every_attempt_and_
     async def child(task: TaskContext) -> object:
         return task.caller
 
-    @bench.toolbox.tool(retry=RetryPolicy(first=timedelta(0), jitter=0))
+    @bench.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(0), jitter=0))
     async def parent(task: TaskContext) -> list[object]:
         one = await task.spawn("child")
         if task.attempt == 1:

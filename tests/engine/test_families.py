@@ -21,13 +21,13 @@ from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-AT_ONCE = RetryPolicy(attempts=3, jitter=0, first=RetryPolicy().first * 0)
+AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0)
 ANYTHING = {"type": "object"}
 YES: Json = {"action": "accept", "content": {}}
 
 
 def within(**limits: Any) -> Settings:
-    return Settings(patience=0.05, lease=1, limits=Limits(**limits))
+    return Settings(park_after=0.05, lease=1, limits=Limits(**limits))
 
 
 async def children_of(bench: Bench, task_id: TaskId, clock: FakeClock | None = None) -> list[TaskId]:
@@ -154,7 +154,7 @@ async def test_a_body_learns_nothing_of_tasks_that_are_not_its_children(bench: B
         said: list[str] = []
         for task_id in ids:
             with pytest.raises(InvalidValue) as raised:
-                await Child(task_id, vars(task)["_desk"]).result()
+                await Child(task_id, vars(task)["_api"]).result()
             said.append(str(raised.value).replace(task_id, "…"))
         return said
 
@@ -182,7 +182,7 @@ async def test_what_a_child_left_is_kept_for_as_long_as_its_parent_lives(bench: 
         await task.elicit("now?", ANYTHING)
         return await one.result()
 
-    async with bench.working(Settings(patience=0), clock=clock) as engine:
+    async with bench.working(Settings(park_after=0), clock=clock) as engine:
         task = await engine.submit("parent")
         await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.signals == 1)
         (child_id,) = await children_of(bench, task.id, clock)

@@ -20,7 +20,7 @@ from raincheck.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-SELDOM = replace(QUICK, look_every=1_000.0)
+SELDOM = replace(QUICK, poll_interval=1_000.0)
 """It looks at nothing that nobody told of."""
 
 
@@ -96,7 +96,7 @@ async def test_what_was_looked_at_again_and_has_not_changed_is_not_told_again(be
     bench.store = watched.as_store
     async with bench.working(SELDOM) as engine, asyncio.timeout(10):
         task = await engine.submit("gated", {"name": "a"})
-        async with aclosing(engine.follow(task.id)) as views, aclosing(engine.follow(task.id, known=task)) as later:
+        async with aclosing(engine.follow(task.id)) as views, aclosing(engine.follow(task.id, last_seen=task)) as later:
             assert (await anext(views)).task.phase is Phase.RUNNING
             following = [asyncio.ensure_future(anext(views)), asyncio.ensure_future(anext(later))]
             for name in "bc":

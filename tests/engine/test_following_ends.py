@@ -19,15 +19,15 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.policies import Retention, RetryPolicy
 from raincheck.core.records import View
 from raincheck.engine import Engine, TaskContext
-from raincheck.engine.follow import Timer
+from raincheck.engine.follow import FollowTimer
 from raincheck.errors import TaskNotFound, ToolError
 from raincheck.stores.base import Store
-from raincheck.stores.change_feed import ANYTHING
+from raincheck.stores.change_feed import ANY_TASK
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 ALICE, BOB = (Owner.token("https://example.com", name) for name in ("alice", "bob"))
-SELDOM = replace(QUICK, look_every=1_000.0, lease=3_600.0)
+SELDOM = replace(QUICK, poll_interval=1_000.0, lease=3_600.0)
 """It looks at nothing that nobody told of."""
 
 
@@ -94,7 +94,7 @@ async def test_nobody_is_told_of_somebody_elses_task(bench: Bench, watched: Watc
                 await following
         assert await theirs_of_many is None
         with pytest.raises(TaskNotFound):
-            await anext(engine.follow(task.id, owner=BOB, known=task))
+            await anext(engine.follow(task.id, owner=BOB, last_seen=task))
 
 
 async def test_whoever_knows_of_somebody_elses_task_is_told_at_once_that_there_is_none(bench: Bench) -> None:
@@ -103,7 +103,7 @@ async def test_whoever_knows_of_somebody_elses_task_is_told_at_once_that_there_i
         task = await engine.submit("gated", {"how": "returns"}, owner=ALICE)
         async with asyncio.timeout(5):
             with pytest.raises(TaskNotFound):
-                await anext(engine.follow(task.id, owner=BOB, known=task))
+                await anext(engine.follow(task.id, owner=BOB, last_seen=task))
         gate.set()
 
 
@@ -114,7 +114,7 @@ async def working_undisturbed(bench: Bench) -> AsyncGenerator[Engine]:
         async with bench.working(SELDOM) as engine:
             if bench.store.capabilities.shared:
                 # When it first looks, such a store says that anything may have changed, and everything is read.
-                assert await anext(feed) == ANYTHING
+                assert await anext(feed) == ANY_TASK
             yield engine
 
 
@@ -122,7 +122,7 @@ async def test_whoever_has_just_submitted_it_need_not_read_it(bench: Bench, watc
     gate = add_gated(bench)
     async with working_undisturbed(bench) as engine:
         task = await engine.submit("gated", {"how": "returns"})
-        views = engine.follow(task.id, known=task)
+        views = engine.follow(task.id, last_seen=task)
         first = asyncio.ensure_future(anext(views))
         await asyncio.sleep(0)
         gate.set()
@@ -137,22 +137,22 @@ async def test_what_has_happened_since_it_was_known_is_told(bench: Bench) -> Non
         task = await engine.submit("gated", {"how": "asks"})
         gate.set()
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
-        async with aclosing(engine.follow(task.id, known=task)) as views:
+        async with aclosing(engine.follow(task.id, last_seen=task)) as views:
             assert [one.key for one in (await anext(views)).inputs] == ["elicit-0"]
         await engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {}}})
         end = await engine.wait(task.id)
-        assert [view async for view in engine.follow(task.id, known=task)] == [end]
-        assert [view async for view in engine.follow(task.id, known=end.task)] == [end]
+        assert [view async for view in engine.follow(task.id, last_seen=task)] == [end]
+        assert [view async for view in engine.follow(task.id, last_seen=end.task)] == [end]
 
 
 async def test_what_an_attempt_did_since_it_was_known_is_told_while_it_goes_on(bench: Bench) -> None:
     gate = add_gated(bench)
     gate.set()
-    async with bench.working(replace(SELDOM, patience=3_600.0)) as engine, asyncio.timeout(10):
+    async with bench.working(replace(SELDOM, park_after=3_600.0)) as engine, asyncio.timeout(10):
         task = await engine.submit("gated", {"how": "asks"})
         asked = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         assert asked.task.attempt is not None, "it waits in its place"
-        async with aclosing(engine.follow(task.id, known=task)) as views:
+        async with aclosing(engine.follow(task.id, last_seen=task)) as views:
             told = await anext(views)
         # Not the whole task: its lease may have been prolonged in between.
         assert (told.task.version, told.inputs) == (asked.task.version, asked.inputs)
@@ -169,7 +169,7 @@ async def test_one_that_runs_elsewhere_is_read_though_one_like_it_runs_here(benc
             await elsewhere.cancel(there.id)
             # So that the hint has come and gone before anybody follows.
             await engine.wait(there.id)
-            phases = [view.task.phase async for view in engine.follow(there.id, known=there)]
+            phases = [view.task.phase async for view in engine.follow(there.id, last_seen=there)]
             assert phases == [Phase.CANCELLED]
         gate.set()
 
@@ -180,7 +180,7 @@ async def test_a_follower_who_begins_late_does_not_miss_the_end(bench: Bench) ->
     gate.set()
     async with bench.working(SELDOM) as engine:
         task = await engine.submit("gated", {"how": "returns"})
-        views = engine.follow(task.id, known=task)
+        views = engine.follow(task.id, last_seen=task)
         await engine.wait(task.id)
         assert [view.task.phase async for view in views] == [Phase.COMPLETED]
 
@@ -193,7 +193,7 @@ async def test_an_end_is_seen_that_is_not_kept_at_all(bench: Bench) -> None:
     async with bench.working(SELDOM) as engine:
         for _ in range(5):
             task = await engine.submit("gone_at_once")
-            assert [view.outcome async for view in engine.follow(task.id, known=task)] == [b'"seen"']
+            assert [view.outcome async for view in engine.follow(task.id, last_seen=task)] == [b'"seen"']
 
 
 async def test_an_end_is_seen_that_was_kept_when_the_task_was_known_and_is_not_kept_now(
@@ -212,7 +212,7 @@ async def test_an_end_is_seen_that_was_kept_when_the_task_was_known_and_is_not_k
         clock.advance(120)
         with pytest.raises(TaskNotFound):
             await engine.view(task.id)
-        assert [view.outcome async for view in engine.follow(task.id, known=task)] == [b'"seen"']
+        assert [view.outcome async for view in engine.follow(task.id, last_seen=task)] == [b'"seen"']
         watched.let_all_through()
 
 
@@ -231,7 +231,7 @@ async def test_an_end_is_seen_though_something_of_the_attempt_goes_on(bench: Ben
                 await began.wait()
                 clock.advance(60)
                 end = await engine.wait(task.id)
-                assert [view async for view in engine.follow(task.id, known=end.task)] == [end]
+                assert [view async for view in engine.follow(task.id, last_seen=end.task)] == [end]
             assert end.task.phase is Phase.FAILED
         finally:
             may_end.set()
@@ -244,7 +244,7 @@ async def test_a_task_that_somebody_cancels_ends_for_who_knows_it_as_running(ben
         await engine.cancel(task.id)
         # So that the hint has come and gone before anybody follows.
         await asyncio.sleep(0)
-        phases = [view.task.phase async for view in engine.follow(task.id, known=task)]
+        phases = [view.task.phase async for view in engine.follow(task.id, last_seen=task)]
         assert phases[-1] is Phase.CANCELLED
 
 
@@ -282,7 +282,7 @@ async def test_following_ends_in_time_though_something_has_just_happened_that_ca
     bench.store = watched.as_store
     async with bench.working(SELDOM, clock=clock) as engine, asyncio.timeout(10):
         task = await engine.submit("gated", {"how": "returns"})
-        async with aclosing(engine.follow(task.id, within=2.0)) as views:
+        async with aclosing(engine.follow(task.id, timeout=2.0)) as views:
             await anext(views)
             following = asyncio.ensure_future(anext(views, None))
             await asyncio.sleep(0)
@@ -303,8 +303,8 @@ async def test_nothing_is_left_of_following_that_ended_before_its_time(bench: Be
         for _ in range(3):
             assert await _phases(engine, task.id, 3_600.0) == [Phase.COMPLETED]
         gc.collect()
-        assert not [one for one in gc.get_objects() if isinstance(one, Timer)]
+        assert not [one for one in gc.get_objects() if isinstance(one, FollowTimer)]
 
 
 async def _phases(engine: Engine, task_id: str, seconds: float) -> list[Phase]:
-    return [view.task.phase async for view in engine.follow(task_id, within=seconds)]
+    return [view.task.phase async for view in engine.follow(task_id, timeout=seconds)]

@@ -14,9 +14,9 @@ from isolation import FACTS, Isolation, isolating
 
 from raincheck.core.payload import encode
 from raincheck.core.records import InputKind
-from raincheck.engine.execution.api import Desk, StepTurn
+from raincheck.engine.execution.api import StepStart, TaskApi
 from raincheck.engine.isolation.process_body import IsolatedError, ProcessDied
-from raincheck.engine.isolation.protocol import CALLS, BadFrame, pack
+from raincheck.engine.isolation.protocol import ALLOWED_CALLS, BadFrame, pack_frame
 from raincheck.errors import AlreadyRecorded, ConfigurationError, LeaseLost, NotJson, QuotaExceeded, TooLarge, ToolError
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_every_call_of_a_context_reaches_the_desk(isolation: Isolation, bo
         ("report", 1, 2, "half"),
         ("report", None, None, "at it"),
         ("begin_step", "load", "step"),
-        ("finish_step", "load", StepTurn(3), "step", ["a", 1]),
+        ("finish_step", "load", StepStart(3), "step", ["a", 1]),
         ("begin_step", "known", "step"),
         ("ask", InputKind.ELICITATION, "elicit", {"message": "Go on?", "requestedSchema": bodies.SCHEMA}),
         ("ask", InputKind.SAMPLING, "sample", {"messages": [{"role": "user"}], "maxTokens": 5}),
@@ -64,9 +64,9 @@ async def test_every_call_of_a_context_reaches_the_desk(isolation: Isolation, bo
 
 
 def test_what_may_be_called_from_a_process_is_what_a_desk_has() -> None:
-    methods = {name: method for name, method in vars(Desk).items() if not name.startswith("_")}
+    methods = {name: method for name, method in vars(TaskApi).items() if not name.startswith("_")}
     assert {name: list(inspect.signature(method).parameters)[1:] for name, method in methods.items()} == {
-        name: list(parameters) for name, parameters in CALLS.items()
+        name: list(parameters) for name, parameters in ALLOWED_CALLS.items()
     }
 
 
@@ -192,10 +192,19 @@ async def test_a_process_that_crashes_says_by_which_signal(isolation: Isolation)
         (b"\0\0\0\3abc", "a message is not JSON"),
         (b"\0\0\0\5[NaN]", "NaN is not JSON"),
         (b"\0\0\0\2[]", "a message is a JSON object, not list"),
-        (pack({"call": encode("__init__"), "id": encode(1), "params": encode({})}), "neither an ending nor a call"),
-        (pack({"call": encode("sleep"), "id": encode(1), "params": encode({"seconds": "x"})}), "it takes seconds"),
-        (pack({"call": encode("drop_step"), "id": encode(1), "params": encode({"x": 1})}), "it takes name, occurrence"),
-        (pack({"raised": encode("an error")}), "an error is not described as one"),
+        (
+            pack_frame({"call": encode("__init__"), "id": encode(1), "params": encode({})}),
+            "neither an ending nor a call",
+        ),
+        (
+            pack_frame({"call": encode("sleep"), "id": encode(1), "params": encode({"seconds": "x"})}),
+            "it takes seconds",
+        ),
+        (
+            pack_frame({"call": encode("drop_step"), "id": encode(1), "params": encode({"x": 1})}),
+            "it takes name, occurrence",
+        ),
+        (pack_frame({"raised": encode("an error")}), "an error is not described as one"),
     ],
     ids=["huge", "no json", "nan", "no object", "no call", "a wrong parameter", "too many", "no error"],
 )

@@ -108,7 +108,7 @@ async def test_a_program_that_starts_whenever_it_is_loaded_does_not_start_proces
     )
     assert out == []
     assert 'put what starts the program under `if __name__ == "__main__":`' in err[0]
-    assert err[1:] == ["Returned(value=42)"]
+    assert err[1:] == ["BodyResult(value=42)"]
 
 
 async def test_a_process_looks_where_the_program_looks_and_nowhere_else(tmp_path: Path) -> None:

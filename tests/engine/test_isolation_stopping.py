@@ -13,8 +13,8 @@ import isolated_bodies as bodies
 import pytest
 from isolation import LONG, Isolation, Witness, ending_of, error_of, is_there, isolating
 
-from raincheck.engine.execution.bodies import Returned
-from raincheck.engine.isolation.child import Stop
+from raincheck.engine.execution.bodies import BodyResult
+from raincheck.engine.isolation.child import StopSignal
 from raincheck.engine.isolation.process_body import ProcessDied
 
 pytestmark = pytest.mark.anyio
@@ -36,17 +36,17 @@ async def test_a_function_that_never_ends_is_stopped_by_being_told(isolation: Is
     process = isolation.start(bodies.spins)
     pid = await isolation.hear()
     assert is_there(pid)
-    process.ask_to_stop()
-    process.ask_to_stop()
+    process.request_stop()
+    process.request_stop()
     assert isinstance(error_of(await ending_of(process)), asyncio.CancelledError)
     assert not is_there(pid)
-    process.ask_to_stop()
+    process.request_stop()
 
 
 async def test_a_body_that_does_not_listen_is_killed_after_its_grace_time(isolation: Isolation) -> None:
     process = isolation.start(bodies.does_not_listen, grace=0.05)
     pid = await isolation.hear()
-    process.ask_to_stop()
+    process.request_stop()
     assert isinstance(error_of(await ending_of(process)), asyncio.CancelledError)
     assert not is_there(pid)
 
@@ -56,7 +56,7 @@ async def test_a_coroutine_that_never_waits_is_killed_after_its_grace_time(
 ) -> None:
     process = isolation.start(bodies.spins_in_the_loop, grace=0.05, address=witness.address)
     await witness.came()
-    process.ask_to_stop()
+    process.request_stop()
     assert isinstance(error_of(await ending_of(process)), asyncio.CancelledError)
     await witness.went()
 
@@ -65,7 +65,7 @@ async def test_a_coroutine_that_never_waits_is_killed_after_its_grace_time(
 async def test_a_body_that_is_stopped_tidies_up(isolation: Isolation, tmp_path: Path, body: Any) -> None:
     process = isolation.start(body, path=str(tmp_path / "tidy"))
     await isolation.hear()
-    process.ask_to_stop()
+    process.request_stop()
     assert isinstance(error_of(await ending_of(process)), asyncio.CancelledError)
     assert (tmp_path / "tidy").read_text() == "cancelled: True"
 
@@ -73,7 +73,7 @@ async def test_a_body_that_is_stopped_tidies_up(isolation: Isolation, tmp_path: 
 async def test_a_body_that_waits_at_the_desk_is_stopped(isolation: Isolation) -> None:
     process = isolation.start(bodies.sleeps)
     await isolation.hear()
-    process.ask_to_stop()
+    process.request_stop()
     assert isinstance(error_of(await ending_of(process)), asyncio.CancelledError)
     assert await isolation.hear() == "given up"
 
@@ -81,20 +81,20 @@ async def test_a_body_that_waits_at_the_desk_is_stopped(isolation: Isolation) ->
 async def test_a_body_that_returns_when_it_is_told_to_stop_has_returned(isolation: Isolation) -> None:
     process = isolation.start(bodies.returns_all_the_same)
     await isolation.hear()
-    process.ask_to_stop()
-    assert await ending_of(process) == Returned("nearly done")
+    process.request_stop()
+    assert await ending_of(process) == BodyResult("nearly done")
 
 
 async def test_a_coroutine_that_never_waits_can_look_whether_to_stop(isolation: Isolation, witness: Witness) -> None:
     process = isolation.start(bodies.spins_until_cancelled, address=witness.address)
     await witness.came()
-    process.ask_to_stop()
-    assert await ending_of(process) == Returned("saw it")
+    process.request_stop()
+    assert await ending_of(process) == BodyResult("saw it")
 
 
 async def test_a_body_that_is_told_to_stop_before_its_process_is_there_does_not_run(isolation: Isolation) -> None:
     process = isolation.start(bodies.spins)
-    process.ask_to_stop()
+    process.request_stop()
     assert isinstance(error_of(await ending_of(process)), asyncio.CancelledError)
     assert not isolation.desk.calls
 
@@ -104,7 +104,7 @@ async def test_a_body_that_is_told_to_stop_while_its_process_starts_does_not_run
     # Until its thread is there, which starts the process.
     while not any(thread.name == "raincheck-process" for thread in threading.enumerate()):  # noqa: ASYNC110
         await asyncio.sleep(0)
-    process.ask_to_stop()
+    process.request_stop()
     assert isinstance(error_of(await ending_of(process)), asyncio.CancelledError)
     assert not isolation.desk.calls
 
@@ -113,11 +113,11 @@ def test_a_signal_that_comes_before_the_body_begins_is_not_forgotten(monkeypatch
     handlers: dict[int, Any] = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(signal, "pthread_sigmask", handlers.get)
-    stop, told = Stop(), list[str]()
+    stop, told = StopSignal(), list[str]()
     handlers[signal.SIGTERM]()
-    with stop.doing(lambda: told.append("stop")):
+    with stop.on_stop(lambda: told.append("stop")):
         assert told == ["stop"]
-    assert stop.is_asked
+    assert stop.is_requested
 
 
 async def test_a_body_whose_attempt_is_stopped_already_is_not_started(isolation: Isolation) -> None:
@@ -131,14 +131,14 @@ async def test_what_a_body_started_is_stopped_with_it(
 ) -> None:
     process = isolation.start(bodies.starts_another, address=witness.address, is_stubborn=is_stubborn, stays=True)
     await witness.came()
-    process.ask_to_stop()
+    process.request_stop()
     assert isinstance(error_of(await ending_of(process)), asyncio.CancelledError)
     await witness.went()
 
 
 async def test_what_a_body_started_does_not_outlive_its_end(isolation: Isolation, witness: Witness) -> None:
     process = isolation.start(bodies.starts_another, address=witness.address, is_stubborn=False, stays=False)
-    assert await ending_of(process) == Returned("left it behind")
+    assert await ending_of(process) == BodyResult("left it behind")
     await witness.came()
     await witness.went()
 

@@ -15,7 +15,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import Task
 from raincheck.engine import Engine, Settings, TaskContext
-from raincheck.engine.worker.heartbeat import Keeper
+from raincheck.engine.worker.heartbeat import Heartbeat
 from raincheck.errors import TaskNotFound
 from raincheck.stores.base import Store
 from raincheck.stores.commit import sweep
@@ -42,7 +42,7 @@ async def test_a_lease_is_extended_while_a_body_blocks_the_loop_and_somebody_is_
     async with bench.working(Settings(lease=1.5)) as engine:
         task = await engine.submit("block")
         # Another process, which would take over what has no live lease.
-        twin = bench.store.twin()
+        twin = bench.store.new_handle()
         other = asyncio.to_thread(asyncio.run, sweep_for(twin, seconds=2.2))
         swept, view = await asyncio.gather(other, engine.wait(task.id))
     assert swept == 0
@@ -101,7 +101,7 @@ async def test_what_a_dead_worker_held_is_taken_back_when_its_lease_has_run_out(
     await dead.wait(task.id, until=lambda task: task.phase is Phase.RUNNING)
     before = set(asyncio.all_tasks())
     # As if its process were gone: nothing of it runs any more, and it says nothing.
-    keeper = cast("Keeper", vars(vars(dead)["_machinery"])["_keeper"])
+    keeper = cast("Heartbeat", vars(vars(dead)["_supervisor"])["_heartbeat"])
     for job in before - {asyncio.current_task()}:
         if job.get_name().startswith(("raincheck", "attempt on", "body of")):
             job.cancel()
@@ -150,7 +150,7 @@ async def test_a_lease_that_could_not_be_extended_is_extended_before_anything_is
         task = await engine.submit("hang")
         await bench.reach(task.id, Phase.RUNNING)
         await asyncio.sleep(0.02)
-        watched.fail("extend_leases", "overdue", times=1_000)
+        watched.fail("extend_leases", "list_overdue", times=1_000)
         for _ in range(20):
             clock.advance(1)
             await asyncio.sleep(0.005)
@@ -201,7 +201,7 @@ async def test_whoever_waits_for_a_task_that_is_forgotten_is_woken_and_told(benc
     async def quick() -> str:
         return "done"
 
-    async with bench.working(Settings(look_every=1_000), works=False, clock=clock) as engine:
+    async with bench.working(Settings(poll_interval=1_000), works=False, clock=clock) as engine:
         task = await engine.submit("quick")
         waiting = asyncio.create_task(engine.wait(task.id))
         await asyncio.sleep(0.02)
@@ -243,7 +243,7 @@ class FrozenSleep:
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
         self.now = clock.now
-        self.elapsed = clock.elapsed
+        self.monotonic = clock.monotonic
 
     async def sleep(self, seconds: float) -> None:
         if seconds == 30:
@@ -321,7 +321,7 @@ async def test_nothing_is_taken_back_until_a_lease_after_the_store_was_away(benc
     elsewhere = ClaimRequest("default", frozenset({task.tool}), "elsewhere", lease, 1)
     await bench.store.claim(elsewhere, now=clock.now())
     # For a second, in which whoever has it can't extend its lease, which ends then.
-    watched.fail("overdue", times=1)
+    watched.fail("list_overdue", times=1)
     async with bench.working(QUICK, clock=clock) as engine:
         await pass_time(1.7)
         assert (await engine.task(task.id)).fence == 1, "whoever has it may live, and say so soon"

@@ -54,7 +54,7 @@ async def test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_not
 async def test_a_coroutine_that_outlives_its_engine_ends_in_peace(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "UNWIND", 0.2)
+    monkeypatch.setattr(supervisor, "UNWIND_TIMEOUT", 0.2)
     began, may_end, ended, complaints = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
 
@@ -150,7 +150,7 @@ async def test_a_branch_that_waits_when_the_body_ends_is_stopped_then(bench: Ben
         await asyncio.sleep(0)
         return "done"
 
-    async with bench.working(Settings(patience=600)):
+    async with bench.working(Settings(park_after=600)):
         assert await bench.result_of("leaky") == "done"
         _, waiting = await asyncio.wait(left, timeout=20)
         assert not waiting

@@ -27,7 +27,7 @@ async def test_a_quick_answer_finds_the_same_coroutine_waiting(bench: Bench) -> 
         await task.elicit("now?", ANYTHING)
         return task.attempt
 
-    async with bench.working(Settings(patience=30)) as engine:
+    async with bench.working(Settings(park_after=30)) as engine:
         task = await engine.submit("ask")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.answer(task.id, {"elicit-0": YES})
@@ -89,7 +89,7 @@ async def test_a_long_sleep_holds_no_worker_and_ends_in_time(bench: Bench) -> No
         await task.sleep(3_600)
         return task.attempt
 
-    async with bench.working(Settings(patience=0), clock=clock) as engine:
+    async with bench.working(Settings(park_after=0), clock=clock) as engine:
         task = await engine.submit("nap")
         parked = await bench.reach(task.id, Phase.PARKED)
         assert parked.due_at == clock.now() + timedelta(hours=1)
@@ -107,11 +107,11 @@ async def test_a_sleep_goes_on_counting_while_no_process_runs(bench: Bench) -> N
         await task.sleep(3_600)
         return task.attempt
 
-    async with bench.working(Settings(patience=0), clock=clock) as engine:
+    async with bench.working(Settings(park_after=0), clock=clock) as engine:
         task = await engine.submit("nap")
         await bench.reach(task.id, Phase.PARKED)
     clock.advance(4_000)
-    async with bench.working(Settings(patience=0), clock=clock) as engine:
+    async with bench.working(Settings(park_after=0), clock=clock) as engine:
         assert (await engine.wait(task.id)).outcome == b"2"
 
 
@@ -124,7 +124,7 @@ async def test_a_task_that_waits_gives_its_place_to_one_that_can_run(bench: Benc
     async def quick() -> str:
         return "done"
 
-    async with bench.working(Settings(concurrency=2, patience=600)) as engine:
+    async with bench.working(Settings(concurrency=2, park_after=600)) as engine:
         asking = [await engine.submit("ask") for _ in range(2)]
         for task in asking:
             await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
@@ -149,7 +149,7 @@ async def test_a_branch_in_a_step_keeps_the_task_from_parking(bench: Bench) -> N
     async with bench.working() as engine:
         task = await engine.submit("branches")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
-        await asyncio.sleep(4 * QUICK.patience)
+        await asyncio.sleep(4 * QUICK.park_after)
         assert (await engine.view(task.id)).task.phase is Phase.RUNNING
         may_end.set()
         await bench.reach(task.id, Phase.PARKED)
@@ -170,7 +170,7 @@ async def test_a_parent_waits_for_its_children_without_a_worker(bench: Bench) ->
         await task.artifact("children", [one.id for one in children])
         return [*await asyncio.gather(*(one.result() for one in children))]
 
-    async with bench.working(Settings(concurrency=1, patience=0.05)) as engine:
+    async with bench.working(Settings(concurrency=1, park_after=0.05)) as engine:
         task = await engine.submit("parent")
         await bench.reach(task.id, Phase.PARKED)
         for entry in await bench.history(task.id):

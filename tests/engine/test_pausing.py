@@ -79,7 +79,7 @@ async def test_a_body_that_waits_is_paused_where_it_waits(bench: Bench) -> None:
         await task.elicit("now?", ANYTHING)
         return task.attempt
 
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.pause(task.id)
@@ -148,7 +148,7 @@ async def test_a_paused_body_has_unwound_before_another_attempt_may_begin(bench:
                         continue
             said.append(f"{task.attempt} is over")
 
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         task = await engine.submit("tidy")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.pause(task.id)
@@ -170,7 +170,7 @@ async def test_a_task_that_must_not_run_twice_can_be_paused_where_nothing_is_cut
         await task.elicit("now?", ANYTHING)
         return task.attempt
 
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.pause(task.id)
@@ -191,7 +191,7 @@ async def test_a_task_that_is_resumed_while_it_stops_goes_on_in_another_attempt(
         await bench.engine.answer(task.id, {"elicit-0": YES})
 
     bench.store = cast("Store", Interposed(bench.store, Event.YIELD, resume_first))
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.pause(task.id)
@@ -211,7 +211,7 @@ async def test_what_was_reported_just_before_the_pause_is_kept(bench: Bench) -> 
         await task.step("second", lambda: None)
         await task.step("third", lambda: None)
 
-    async with bench.working(Settings(report_every=600)) as engine:
+    async with bench.working(Settings(progress_interval=600)) as engine:
         task = await engine.submit("count")
         await began.wait()
         await engine.pause(task.id)

@@ -7,7 +7,7 @@ import pytest
 from watched import Watched, a_clock
 from workbench import Bench
 
-from raincheck._async import AFTER_AN_ERROR
+from raincheck._async import RETRY_DELAY
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.engine import Engine, Settings, TaskContext
@@ -148,7 +148,7 @@ async def test_an_idle_engine_writes_nothing_and_hardly_looks(bench: Bench) -> N
     async def ask(task: TaskContext) -> None:
         await task.elicit("now?", {"type": "object"})
 
-    async with bench.working(Settings(patience=0.01)) as engine:
+    async with bench.working(Settings(park_after=0.01)) as engine:
         assert await bench.result_of("quick") == "done"
         asking = await engine.submit("ask")
         await bench.reach(asking.id, Phase.PARKED)
@@ -167,7 +167,7 @@ async def test_an_engine_whose_tasks_all_wait_does_not_spin(bench: Bench) -> Non
     async def ask(task: TaskContext) -> None:
         await task.elicit("now?", {"type": "object"})
 
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         tasks = [await engine.submit("ask") for _ in range(5)]
         for task in tasks:
             await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
@@ -187,7 +187,7 @@ async def test_work_that_nobody_told_of_is_found_by_looking(bench: Bench) -> Non
         return task.attempt
 
     # The feed tells of changes. That a moment has come is no change, and nobody tells of it.
-    async with bench.working(Settings(patience=0, look_every=1_000), clock=clock) as engine:
+    async with bench.working(Settings(park_after=0, poll_interval=1_000), clock=clock) as engine:
         task = await engine.submit("nap")
         await bench.reach(task.id, Phase.PARKED)
         await asyncio.sleep(0.05)
@@ -236,11 +236,11 @@ async def test_a_store_that_is_out_of_reach_for_a_while_does_not_end_the_claimin
         return "done"
 
     async with bench.working(clock=clock) as engine:
-        watched.fail("next_due", "claim", "overdue", times=3)
+        watched.fail("next_due", "claim", "list_overdue", times=3)
         task = await bench.queue("quick")
         async with asyncio.timeout(20):
             while not (await engine.view(task.id)).task.is_terminal:
-                clock.advance(AFTER_AN_ERROR)
+                clock.advance(RETRY_DELAY)
                 await asyncio.sleep(0.01)
         assert (await engine.wait(task.id)).outcome == b'"done"'
         assert watched.calls["next_due"] > 3
@@ -261,7 +261,7 @@ async def test_a_task_that_waits_keeps_its_place_if_leaving_it_would_help_nobody
         await task.elicit("now?", {"type": "object"})
         return task.attempt
 
-    async with bench.working(Settings(patience=600)) as engine:
+    async with bench.working(Settings(park_after=600)) as engine:
         asking = await engine.submit("ask")
         await engine.wait(asking.id, until=lambda task: task.open_inputs == 1)
         first, second = await engine.submit("slow"), await engine.submit("slow")

@@ -19,7 +19,7 @@ from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, Tas
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-PATIENT = Settings(patience=600)
+PATIENT = Settings(park_after=600)
 SCHEMA: dict[str, Json] = {"type": "object"}
 YES: Json = {"action": "accept", "content": {}}
 NO = ProtocolError("user rejected it", -1, {"why": ["busy", None, 1.5]})
@@ -78,7 +78,7 @@ async def test_the_body_gets_the_error_as_it_was_given_and_may_go_on(
     async with bench.working(PATIENT) as engine:
         task = await engine.submit(tool)
         await until_asked(bench, task.id)
-        refused = await engine.refuse(task.id, "elicit-0", error)
+        refused = await engine.answer_with_error(task.id, "elicit-0", error)
         assert refused.open_inputs == 0
         assert await engine.result(task.id) == "refused"
     assert heard == [(1, error.code, str(error), error.data)]
@@ -87,7 +87,7 @@ async def test_the_body_gets_the_error_as_it_was_given_and_may_go_on(
 async def test_a_body_that_lets_it_pass_has_failed_with_it_and_is_not_tried_again(bench: Bench) -> None:
     attempts: list[int] = []
 
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=5, first=timedelta(0)))
+    @bench.toolbox.tool(retry=RetryPolicy(attempts=5, first_wait=timedelta(0)))
     async def ask(task: TaskContext) -> None:
         attempts.append(task.attempt)
         await task.elicit("Go on?", SCHEMA)
@@ -95,7 +95,7 @@ async def test_a_body_that_lets_it_pass_has_failed_with_it_and_is_not_tried_agai
     async with bench.working(PATIENT) as engine:
         task = await engine.submit("ask")
         await until_asked(bench, task.id)
-        await engine.refuse(task.id, "elicit-0", NO)
+        await engine.answer_with_error(task.id, "elicit-0", NO)
         view = await engine.wait(task.id)
         assert (view.task.phase, view.task.status_message) == (Phase.FAILED, "user rejected it")
         assert view.outcome is not None
@@ -109,7 +109,7 @@ async def test_a_parked_task_goes_on_with_the_error_and_asks_nothing_again(bench
     async with bench.working() as engine:
         task = await engine.submit("ask_twice")
         await bench.reach(task.id, Phase.PARKED)
-        await engine.refuse(task.id, "elicit-0", NO)
+        await engine.answer_with_error(task.id, "elicit-0", NO)
         await until_asked(bench, task.id, number=1)
         await bench.reach(task.id, Phase.PARKED)
         (question,) = (await engine.view(task.id)).inputs
@@ -126,7 +126,7 @@ async def test_another_engine_on_the_same_store_tells_its_body_the_same(bench: B
     async with bench.working() as engine:
         task = await engine.submit("ask_twice")
         await until_asked(bench, task.id)
-        await engine.refuse(task.id, "elicit-0", NO)
+        await engine.answer_with_error(task.id, "elicit-0", NO)
         await until_asked(bench, task.id, number=1)
     async with bench.working() as engine:
         await engine.answer(task.id, {"elicit-1": YES})
@@ -140,7 +140,7 @@ async def test_one_that_only_serves_may_refuse_for_one_that_works_later(bench: B
         task = await engine.submit("ask")
         await bench.reach(task.id, Phase.PARKED)
     async with bench.working(works=False) as engine:
-        await engine.refuse(task.id, "elicit-0", NO)
+        await engine.answer_with_error(task.id, "elicit-0", NO)
     async with bench.working() as engine:
         assert await engine.result(task.id) == "refused"
     assert [code for _, code, *_ in heard] == [-1]
@@ -155,7 +155,7 @@ async def test_of_an_answer_and_a_refusal_the_first_counts(bench: Bench, refuses
     async with bench.working(works=False) as engine:
         for refuses in (refuses_first, not refuses_first):
             if refuses:
-                await engine.refuse(task.id, "elicit-0", NO)
+                await engine.answer_with_error(task.id, "elicit-0", NO)
             else:
                 await engine.answer(task.id, {"elicit-0": YES})
     async with bench.working() as engine:
@@ -168,7 +168,10 @@ async def test_of_many_that_race_one_counts(bench: Bench) -> None:
         task = await engine.submit("ask")
         await until_asked(bench, task.id)
         ends = await asyncio.gather(
-            *(engine.refuse(task.id, "elicit-0", ProtocolError(str(number), number)) for number in range(10)),
+            *(
+                engine.answer_with_error(task.id, "elicit-0", ProtocolError(str(number), number))
+                for number in range(10)
+            ),
             return_exceptions=True,
         )
         # Who comes when all is over is told so.
@@ -184,14 +187,14 @@ async def test_only_the_owner_may_refuse_and_only_while_it_is_asked(bench: Bench
         await until_asked(bench, task.id)
         for task_id, owner in ((task.id, Owner.client("other")), ("unknown", Owner.local())):
             with pytest.raises(TaskNotFound):
-                await engine.refuse(task_id, "elicit-0", NO, owner=owner)
+                await engine.answer_with_error(task_id, "elicit-0", NO, owner=owner)
         # As with answers, a key that nobody asks under is ignored.
-        assert (await engine.refuse(task.id, "elicit-1", NO)).open_inputs == 1
+        assert (await engine.answer_with_error(task.id, "elicit-1", NO)).open_inputs == 1
         assert (await engine.view(task.id)).inputs[0].is_open
         await engine.answer(task.id, {"elicit-0": YES})
         assert await engine.result(task.id) == "accept"
         with pytest.raises(IllegalTransition):
-            await engine.refuse(task.id, "elicit-0", NO)
+            await engine.answer_with_error(task.id, "elicit-0", NO)
     assert heard == []
 
 
@@ -200,7 +203,7 @@ async def test_who_refused_is_in_the_history(bench: Bench) -> None:
     async with bench.working(PATIENT) as engine:
         task = await engine.submit("ask")
         await until_asked(bench, task.id)
-        await engine.refuse(task.id, "elicit-0", NO, actor="alice")
+        await engine.answer_with_error(task.id, "elicit-0", NO, actor="alice")
         await engine.result(task.id)
         assert "alice" in [entry.actor for entry in await engine.history(task.id)]
 
@@ -211,9 +214,9 @@ async def test_an_error_that_is_too_large_is_refused_and_the_question_stays_open
         task = await engine.submit("ask")
         await until_asked(bench, task.id)
         with pytest.raises(TooLarge):
-            await engine.refuse(task.id, "elicit-0", ProtocolError("m", -1, "d" * 300_000))
+            await engine.answer_with_error(task.id, "elicit-0", ProtocolError("m", -1, "d" * 300_000))
         assert (await engine.view(task.id)).inputs[0].is_open
-        await engine.refuse(task.id, "elicit-0", NO)
+        await engine.answer_with_error(task.id, "elicit-0", NO)
         assert await engine.result(task.id) == "refused"
 
 
@@ -253,6 +256,6 @@ async def test_children_and_their_parents_are_refused_each_for_itself(bench: Ben
         await until_asked(bench, task.id)
         (child,) = (await engine.list_tasks(tool="ask")).tasks
         await until_asked(bench, child.id)
-        await engine.refuse(child.id, "elicit-0", NO)
+        await engine.answer_with_error(child.id, "elicit-0", NO)
         await engine.answer(task.id, {"elicit-0": YES})
         assert await engine.result(task.id) == ["accept", "refused"]

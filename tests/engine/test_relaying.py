@@ -62,7 +62,7 @@ async def test_what_a_child_asks_is_asked_of_its_parents_caller_and_its_answer_r
     bench: Bench, tool: str, patience: float
 ) -> None:
     add_family(bench)
-    async with bench.working(Settings(patience=patience, concurrency=8)) as engine:
+    async with bench.working(Settings(park_after=patience, concurrency=8)) as engine:
         task = await engine.submit(tool)
         asked = await answer_all(bench, task.id, 4)
         view = await engine.wait(task.id)

@@ -13,7 +13,7 @@ from raincheck.engine import Settings, SyncTaskContext, TaskContext
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-RARELY = Settings(report_every=600, patience=0.05)
+RARELY = Settings(progress_interval=600, park_after=0.05)
 
 
 async def test_ten_thousand_reports_cost_few_writes_and_the_last_one_is_kept(bench: Bench) -> None:
@@ -25,7 +25,7 @@ async def test_ten_thousand_reports_cost_few_writes_and_the_last_one_is_kept(ben
         for number in range(1, 10_001):
             await task.progress(number, 10_000, f"number {number}")
 
-    async with bench.working(Settings(report_every=0.25)) as engine:
+    async with bench.working(Settings(progress_interval=0.25)) as engine:
         task = await engine.submit("count")
         ended = (await engine.wait(task.id)).task
         assert ended.progress == Progress(10_000, 10_000)
@@ -45,7 +45,7 @@ async def test_the_first_report_is_written_at_once_and_others_when_their_time_ha
         await task.progress(2, 3)
         await may_go_on.wait()
 
-    async with bench.working(Settings(report_every=10), clock=clock) as engine:
+    async with bench.working(Settings(progress_interval=10), clock=clock) as engine:
         task = await engine.submit("count")
         await engine.wait(task.id, until=lambda task: task.progress == Progress(1, 3))
         may_go_on.set()
@@ -179,7 +179,7 @@ async def test_what_was_reported_just_before_a_park_a_release_or_a_failure_is_ke
         began.set()
         await asyncio.Event().wait()
 
-    async with bench.working(Settings(report_every=600, patience=0.05, grace=0)) as engine:
+    async with bench.working(Settings(progress_interval=600, park_after=0.05, grace=0)) as engine:
         tasks = [await engine.submit(tool) for tool in ("ask", "fail", "go_on")]
         await bench.reach(tasks[0].id, Phase.PARKED)
         await engine.wait(tasks[1].id)
@@ -204,7 +204,7 @@ async def test_a_report_that_can_not_be_written_at_once_does_not_stop_the_work(
         return "done"
 
     clock = a_clock()
-    async with bench.working(Settings(report_every=0.02), clock=clock) as engine:
+    async with bench.working(Settings(progress_interval=0.02), clock=clock) as engine:
         task = await engine.submit("count")
         async with asyncio.timeout(20):
             while not written.is_set() or not (await engine.view(task.id)).task.is_terminal:

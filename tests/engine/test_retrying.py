@@ -12,13 +12,13 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Task
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
-from raincheck.engine.execution.runner import Runner
+from raincheck.engine.execution.runner import AttemptRunner
 from raincheck.stores.commit import sweep
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-AT_ONCE = RetryPolicy(attempts=3, first=timedelta(0), most=timedelta(0), jitter=0)
+AT_ONCE = RetryPolicy(attempts=3, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 
 async def parked_for(bench: Bench, task: Task, attempt: int) -> timedelta:
@@ -30,7 +30,9 @@ async def parked_for(bench: Bench, task: Task, attempt: int) -> timedelta:
 
 async def test_a_task_is_tried_as_often_as_its_policy_says_with_growing_waits(bench: Bench) -> None:
     clock = a_clock()
-    policy = RetryPolicy(attempts=4, first=timedelta(seconds=10), factor=3, most=timedelta(seconds=60), jitter=0)
+    policy = RetryPolicy(
+        attempts=4, first_wait=timedelta(seconds=10), factor=3, max_wait=timedelta(seconds=60), jitter=0
+    )
 
     @bench.toolbox.tool(retry=policy)
     async def fail() -> None:
@@ -52,9 +54,9 @@ async def test_a_task_is_tried_as_often_as_its_policy_says_with_growing_waits(be
 async def test_part_of_the_wait_is_left_to_chance(
     bench: Bench, chance: float, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Runner.__init__, "__defaults__", (lambda: chance,))
+    monkeypatch.setattr(AttemptRunner.__init__, "__defaults__", (lambda: chance,))
 
-    @bench.toolbox.tool(retry=RetryPolicy(first=timedelta(seconds=10), jitter=0.4))
+    @bench.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(seconds=10), jitter=0.4))
     async def fail() -> None:
         raise ConnectionError
 
@@ -64,7 +66,7 @@ async def test_part_of_the_wait_is_left_to_chance(
 
 
 async def test_chance_is_drawn_anew_for_each_attempt(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=RetryPolicy(first=timedelta(seconds=100), jitter=1))
+    @bench.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(seconds=100), jitter=1))
     async def fail() -> None:
         raise ConnectionError
 
@@ -149,7 +151,7 @@ async def test_waiting_without_a_worker_does_not_count_against_an_attempt(bench:
         await task.sleep(3_600)
         return task.attempt
 
-    async with bench.working(Settings(patience=0), clock=clock) as engine:
+    async with bench.working(Settings(park_after=0), clock=clock) as engine:
         task = await engine.submit("nap")
         await bench.reach(task.id, Phase.PARKED)
         clock.advance(3_600)
@@ -197,7 +199,7 @@ async def test_a_parked_task_ends_at_its_deadline(bench: Bench) -> None:
     async def ask(task: TaskContext) -> None:
         await task.elicit("now?", {"type": "object"})
 
-    async with bench.working(Settings(patience=0), clock=clock) as engine:
+    async with bench.working(Settings(park_after=0), clock=clock) as engine:
         task = await engine.submit("ask")
         await bench.reach(task.id, Phase.PARKED)
         await expires(bench, task, clock)
@@ -232,7 +234,7 @@ async def test_a_task_that_must_not_run_twice_fails_when_it_is_cut_off(bench: Be
 
 
 async def test_a_finished_step_makes_up_for_attempts_that_went_wrong(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first=timedelta(0), jitter=0))
+    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=timedelta(0), jitter=0))
     async def get_on(task: TaskContext) -> int:
         for number in range(5):
             await task.step(f"step {number}", lambda: None)
@@ -245,7 +247,7 @@ async def test_a_finished_step_makes_up_for_attempts_that_went_wrong(bench: Benc
 
 
 async def test_attempts_that_finish_no_step_are_counted_whatever_was_finished_before(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first=timedelta(0), jitter=0))
+    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=timedelta(0), jitter=0))
     async def get_stuck(task: TaskContext) -> None:
         await task.step("only", lambda: None)
         raise ConnectionError

@@ -12,7 +12,7 @@ from raincheck.errors import ConfigurationError
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = RetryPolicy(attempts=3, jitter=0, first=RetryPolicy().first * 0, most=RetryPolicy().most)
+AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0, max_wait=RetryPolicy().max_wait)
 
 
 async def test_a_finished_step_is_not_run_by_a_later_attempt(bench: Bench) -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from raincheck.engine.execution.threads import MOST_STEPS, StepThreads
+from raincheck.engine.execution.threads import MAX_STEP_THREADS, StepThreads
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +17,7 @@ async def test_a_thread_that_can_not_be_started_gives_its_place_back(monkeypatch
     threads = StepThreads()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
-        for _ in range(MOST_STEPS + 1):
+        for _ in range(MAX_STEP_THREADS + 1):
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 await threads.call(lambda: None)
     assert await asyncio.wait_for(threads.call(lambda: "started"), 20) == "started"

@@ -12,7 +12,7 @@ import pytest
 import raincheck.engine
 from raincheck.core.records import Tool
 from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext, Toolbox
-from raincheck.engine.tool import Place, make_tool
+from raincheck.engine.tool import ExecutionMode, make_tool
 from raincheck.errors import ConfigurationError, InvalidValue, UnknownTool
 
 
@@ -60,15 +60,15 @@ def test_a_tool_that_can_not_work_is_refused_where_it_is_made(settings: dict[str
         ({"concurrency": 1_001}, "concurrency is a whole number from 1 to 1000, not 1001"),
         ({"lease": 0}, "lease is from 0.01 to 86400 seconds, not 0"),
         ({"lease": 86_401}, "lease is from 0.01 to 86400 seconds, not 86401"),
-        ({"patience": -0.1}, "patience is from 0 to 86400 seconds, not -0.1"),
+        ({"park_after": -0.1}, "park_after is from 0 to 86400 seconds, not -0.1"),
         ({"grace": math.inf}, "grace is from 0 to 86400 seconds, not inf"),
-        ({"report_every": math.nan}, "report_every is from 0 to 86400 seconds, not nan"),
-        ({"look_every": 0}, "look_every is from 0.01 to 86400 seconds, not 0"),
+        ({"progress_interval": math.nan}, "progress_interval is from 0 to 86400 seconds, not nan"),
+        ({"poll_interval": 0}, "poll_interval is from 0.01 to 86400 seconds, not 0"),
         ({"concurrency": 1.5}, "concurrency is a whole number from 1 to 1000, not 1.5"),
         ({"lease": "15"}, "lease is a number of seconds, not '15'"),
         ({"limits": 3}, "limits is a Limits, not 3"),
         ({"quota": None}, "quota is a Quota, not None"),
-        ({"prune_every": 0}, "prune_every is from 0.01 to 86400 seconds, not 0"),
+        ({"prune_interval": 0}, "prune_interval is from 0.01 to 86400 seconds, not 0"),
     ],
 )
 def test_an_engine_that_can_not_work_is_refused_where_it_is_set(settings: dict[str, Any], why: str) -> None:
@@ -81,7 +81,7 @@ def test_a_body_that_another_process_can_not_find_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match=r"another process can't find .*inner.*top level"):
         make_tool(inner, isolation="process")
-    assert make_tool(body, isolation="process").place is Place.PROCESS
+    assert make_tool(body, isolation="process").execution_mode is ExecutionMode.PROCESS
 
 
 def test_a_body_without_a_name_must_be_given_one() -> None:
@@ -124,12 +124,12 @@ def test_a_context_is_found_by_its_annotation_in_whatever_way_that_is_written() 
 
     quoted_twice.__annotations__["task"] = "'TaskContext'"  # what `from __future__ import annotations` makes of quotes
 
-    assert make_tool(in_a_string).context_name == "task"
-    assert make_tool(in_a_string_with_its_module).context_name == "work"
-    assert make_tool(cast("Any", of_something_that_is_not_there)).context_name == "task"
-    assert make_tool(without).context_name is None
-    assert make_tool(by_keyword).context_name == "task"
-    assert make_tool(quoted_twice).context_name == "task"
+    assert make_tool(in_a_string).context_parameter == "task"
+    assert make_tool(in_a_string_with_its_module).context_parameter == "work"
+    assert make_tool(cast("Any", of_something_that_is_not_there)).context_parameter == "task"
+    assert make_tool(without).context_parameter is None
+    assert make_tool(by_keyword).context_parameter == "task"
+    assert make_tool(quoted_twice).context_parameter == "task"
     assert raincheck.engine.TaskContext is TaskContext
 
 
@@ -151,7 +151,7 @@ def test_a_decorated_function_stays_itself_with_brackets_or_without() -> None:
     assert [tool.name for tool in toolbox] == ["bare", "other name", "with_empty_brackets"]
     assert toolbox.get("bare").body is bare
     found = toolbox.get("other name")
-    assert (found.body, found.priority, found.place) == (called, 3, Place.THREAD)
+    assert (found.body, found.priority, found.execution_mode) == (called, 3, ExecutionMode.THREAD)
     for version in "567":
         assert toolbox.find(Tool("other name", version)) is found
     assert toolbox.find(Tool("other name", "4")) is None

@@ -16,7 +16,7 @@ from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Task
 from raincheck.engine import Engine, Settings, TaskContext
 from raincheck.stores.base import Store
-from raincheck.stores.change_feed import Feed
+from raincheck.stores.change_feed import ChangeFeed
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -77,8 +77,8 @@ class Deaf:
         return getattr(self._store, name)
 
     @contextmanager
-    def listen(self) -> Generator[Feed]:
-        yield Feed()
+    def listen(self) -> Generator[ChangeFeed]:
+        yield ChangeFeed()
 
 
 async def test_without_any_hints_everything_still_happens_only_later(bench: Bench) -> None:
@@ -130,14 +130,14 @@ async def test_when_the_clock_jumps_ahead_what_others_hold_is_not_taken_for_dead
         await bench.reach(task.id, Phase.RUNNING)
         async with Engine(watched.as_store, bench.toolbox, settings=Settings(lease=15), clock=clock, works=False):
             # The first one does not get to do anything for a while.
-            bench_store_beats = watched.calls["overdue"]
+            bench_store_beats = watched.calls["list_overdue"]
             clock.jump_to(clock.now() + timedelta(minutes=10))
             for _ in range(20):
                 clock.advance(0.5)
                 await asyncio.sleep(0.001)
             assert (await engine.view(task.id)).task.phase is Phase.RUNNING
             # After the time of a lease it looks again.
-            while watched.calls["overdue"] == bench_store_beats:
+            while watched.calls["list_overdue"] == bench_store_beats:
                 clock.advance(1)
                 await asyncio.sleep(0.001)
         may_end.set()

@@ -18,7 +18,7 @@ from raincheck.errors import InvalidValue, NotJson, TooLarge
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-AT_ONCE = RetryPolicy(attempts=3, jitter=0, first=RetryPolicy().first * 0)
+AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0)
 
 
 async def artifact(bench: Bench, task_id: TaskId, name: str) -> Any:
@@ -162,7 +162,7 @@ async def test_a_step_under_way_is_not_cut_off_by_a_task_without_patience(bench:
         await asyncio.gather(task.step("work", work), task.elicit("now?", {"type": "object"}))
         return task.attempt
 
-    async with bench.working(Settings(patience=0)) as engine:
+    async with bench.working(Settings(park_after=0)) as engine:
         task = await engine.submit("branches")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await asyncio.sleep(0.2)

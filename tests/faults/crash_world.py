@@ -6,13 +6,13 @@ from typing import Any, Protocol, TypeAlias
 from raincheck.core.change import Change
 from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park, Transition
 from raincheck.core.decide import decide
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
 from raincheck.core.records import Artifact, Task, TaskId, Tool
 from raincheck.stores.base import Store
 from raincheck.stores.requests import ClaimRequest, HeldAttempt, TaskQuery
-from raincheck.testing import CrashPlan, FakeClock, Scene, check_invariants
+from raincheck.testing import CrashPlan, FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import EVERYTHING, LEASE, NAMESPACE
 from raincheck.testing.invariants import BEGINNING
 
@@ -77,23 +77,23 @@ class World:
         self.clock = FakeClock()
         store = self.data.store(None)
         await store.open()
-        scene = Scene(store, self.clock)
-        ended = await scene.do(await scene.create(), Cancel("alice"))
+        scene = StoreHarness(store, self.clock)
+        ended = await scene.apply(await scene.create(), Cancel("alice"))
         self.clock.advance(100_000)
-        grandparent = await scene.begin()
-        parent = await scene.begin(parent_id=grandparent.id)
-        await scene.do(grandparent, Park(1, seen=0))
-        one = await scene.begin(idempotency_key="taken", request_digest="digest")
-        two = await scene.begin()
-        asking = await scene.begin()
-        asking = await scene.do(asking, Note(1, asked=(scene.question("publish"),)))
-        process = await scene.begin(state="draft")
+        grandparent = await scene.create_running()
+        parent = await scene.create_running(parent_id=grandparent.id)
+        await scene.apply(grandparent, Park(1, seen_signals=0))
+        one = await scene.create_running(idempotency_key="taken", request_digest="digest")
+        two = await scene.create_running()
+        asking = await scene.create_running()
+        asking = await scene.apply(asking, Note(1, input_requests=(scene.input_request("publish"),)))
+        process = await scene.create_running(state="draft")
         queued = [await scene.create() for _ in range(2)]
         self.tasks = {"ended": ended, "one": one, "two": two, "asking": asking, "queued": queued[0], "parent": parent}
         self.tasks["process"] = process
         child = await scene.create(parent_id=parent.id)
         await scene.create(parent_id=child.id)
-        await store.learn(NAMESPACE, {"known": Sketch().with_one(1)})
+        await store.merge_durations(NAMESPACE, {"known": DurationHistogram().with_duration(1)})
         await store.close()
 
     async def left(self) -> Snapshot:
@@ -116,7 +116,7 @@ class World:
 
 
 async def creates(world: World, store: Store) -> None:
-    creation = Scene(store, world.clock).creation(
+    creation = StoreHarness(store, world.clock).creation(
         id=TaskId("new"), caller=encode("alice"), idempotency_key="key", request_digest="digest"
     )
     await store.create(creation, quota=Quota(live=100, created=100), now=world.clock.now())
@@ -124,18 +124,18 @@ async def creates(world: World, store: Store) -> None:
 
 async def creates_and_begins(world: World, store: Store) -> None:
     tool = Tool("other")
-    creation = Scene(store, world.clock).creation(id=TaskId("new"), tool=tool)
+    creation = StoreHarness(store, world.clock).creation(id=TaskId("new"), tool=tool)
     offer = ClaimRequest(NAMESPACE, frozenset({tool}), "creator", LEASE, 1)
     await store.create(creation, quota=Quota(live=100, created=100), now=world.clock.now(), claim=offer)
 
 
 async def commits_one_of_everything(world: World, store: Store) -> None:
-    scene = Scene(store, world.clock)
+    scene = StoreHarness(store, world.clock)
     note = Note(
         1,
         status_message="working",
         steps=(scene.step("load"), scene.step("crunch")),
-        asked=(scene.question("sure"),),
+        input_requests=(scene.input_request("sure"),),
         artifacts=(Artifact("report", encode("draft"), world.clock.now()),),
         variables=encode({"n": 1}),
         spawned=(scene.creation(id=TaskId("child")),),
@@ -144,7 +144,7 @@ async def commits_one_of_everything(world: World, store: Store) -> None:
 
 
 async def commits_several_tasks(world: World, store: Store) -> None:
-    question = Scene(store, world.clock).question("publish")
+    question = StoreHarness(store, world.clock).input_request("publish")
     answer = Answer((question,), {"publish": encode("yes")}, "alice")
     await store.commit(
         [
@@ -160,13 +160,13 @@ async def commits_an_end_that_the_whole_family_hears_of(world: World, store: Sto
 
 
 async def commits_a_completion_with_what_comes_after_it(world: World, store: Store) -> None:
-    successors = tuple(Scene(store, world.clock).creation(id=TaskId(name)) for name in ("next", "last"))
+    successors = tuple(StoreHarness(store, world.clock).creation(id=TaskId(name)) for name in ("next", "last"))
     complete = Complete(1, encode("done"), spawned=successors, quota=Quota(live=100, created=100))
     await store.commit([world.change("parent", complete)])
 
 
 async def claims_two(world: World, store: Store) -> None:
-    await Scene(store, world.clock).claim(limit=2, holder="worker-2")
+    await StoreHarness(store, world.clock).claim(limit=2, holder="worker-2")
 
 
 async def extends_two(world: World, store: Store) -> None:
@@ -190,7 +190,7 @@ async def prunes_one_that_is_named(world: World, store: Store) -> None:
 
 
 async def asks_first_for_a_secret(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
-    await store.secret("key")
+    await store.get_or_create_secret("key")
 
 
 async def commits_a_transition(world: World, store: Store) -> None:
@@ -205,11 +205,13 @@ async def commits_the_cancel_of_a_process(world: World, store: Store) -> None:
 
 
 async def remembers(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
-    await store.remember(NAMESPACE, {Tool("release", "1"): b"one", Tool("release", "2"): b"two"})
+    await store.save_definitions(NAMESPACE, {Tool("release", "1"): b"one", Tool("release", "2"): b"two"})
 
 
 async def learns(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
-    await store.learn(NAMESPACE, {"build": Sketch().with_one(1), "known": Sketch().with_one(2)})
+    await store.merge_durations(
+        NAMESPACE, {"build": DurationHistogram().with_duration(1), "known": DurationHistogram().with_duration(2)}
+    )
 
 
 SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
@@ -226,7 +228,7 @@ SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
     "extend_leases": [extends_two],
     "release_key": [releases_a_key],
     "prune": [prunes, prunes_one_that_is_named],
-    "secret": [asks_first_for_a_secret],
-    "remember": [remembers],
-    "learn": [learns],
+    "get_or_create_secret": [asks_first_for_a_secret],
+    "save_definitions": [remembers],
+    "merge_durations": [learns],
 }

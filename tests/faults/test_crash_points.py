@@ -17,7 +17,7 @@ from raincheck.core.records import TaskId
 from raincheck.stores.base import Store
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.reads import QUERIES
-from raincheck.testing import CrashPlan, FakeClock, Scene, check_invariants, enumerate_crashes
+from raincheck.testing import CrashPlan, FakeClock, StoreHarness, check_invariants, enumerate_crashes
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +69,7 @@ class Files:
 
 READING = {
     "next_due",
-    "overdue",
+    "list_overdue",
     "load",
     "view",
     "journal",
@@ -85,7 +85,7 @@ READING = {
 
 def test_every_writing_method_has_its_scenario() -> None:
     methods = {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")}
-    assert methods == SCENARIOS.keys() | READING | {"open", "close", "twin"}
+    assert methods == SCENARIOS.keys() | READING | {"open", "close", "new_handle"}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_a_crash_anywhere_while_a_new_file_is_made_leaves_one_that_opens(t
     async def check() -> None:
         store = SqliteStore(paths[-1])
         await store.open()
-        await Scene(store, FakeClock()).create()
+        await StoreHarness(store, FakeClock()).create()
         await check_invariants(store)
         await store.close()
 

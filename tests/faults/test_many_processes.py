@@ -16,7 +16,7 @@ from raincheck.stores.base import Store
 from raincheck.stores.commit import apply, sweep
 from raincheck.stores.requests import ClaimRequest, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.testing import FakeClock, Scene, check_invariants
+from raincheck.testing import FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
@@ -97,18 +97,18 @@ async def test_a_second_handle_in_one_process_does_not_cost_the_first_what_it_wr
     first = SqliteStore(path)
     await first.open()
     clock = FakeClock()
-    tasks = [await Scene(first, clock).create(id=TaskId("one"))]
+    tasks = [await StoreHarness(first, clock).create(id=TaskId("one"))]
     second = SqliteStore(path)
     await second.open()
     await second.close()
     # Another process comes and goes: were it to believe that it is the last, it would take the log with it.
     process = await start(path, "passer-by", tasks=1)
     assert (await process.communicate())[1] == b""
-    tasks.append(await Scene(first, clock).create(id=TaskId("two")))
+    tasks.append(await StoreHarness(first, clock).create(id=TaskId("two")))
     assert len(await all_tasks(first)) == 3
     await first.close()
     await first.open()
     for task in tasks:
-        assert await Scene(first, clock).load(task) == task
+        assert await StoreHarness(first, clock).load(task) == task
     assert len(await all_tasks(first)) == 3
     await first.close()

@@ -12,10 +12,10 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.pq import TransactionStatus
 
 from raincheck.core.records import TaskId
-from raincheck.dispatchers.procrastinate import ProcrastinateJobs
+from raincheck.dispatchers.procrastinate import ProcrastinateJobQueue
 from raincheck.stores.base import Store
 from raincheck.stores.postgres import PostgresStore
-from raincheck.testing import Crashed, CrashPlan, enumerate_crashes
+from raincheck.testing import CrashPlan, SimulatedCrash, enumerate_crashes
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ class CrashingConnection(AsyncConnection[Any]):
     def reach(self, point: str) -> None:
         try:
             self.plan.reach(point)
-        except Crashed:
+        except SimulatedCrash:
             # As the system does it for a process that is gone.
             self.pgconn.finish()
             raise
@@ -71,7 +71,9 @@ class Schemas:
 
     def store(self, plan: CrashPlan | None) -> Store:
         kind = AsyncConnection[Any] if plan is None else type("Planned", (CrashingConnection,), {"plan": plan})
-        return PostgresStore(self.url, jobs=ProcrastinateJobs(f"run_{self.runs}"), connections=1, connection_class=kind)
+        return PostgresStore(
+            self.url, jobs=ProcrastinateJobQueue(f"run_{self.runs}"), connections=1, connection_class=kind
+        )
 
     async def ask(self, query: str) -> list[Any]:
         query = query.replace(" FROM ", f" FROM run_{self.runs}.")

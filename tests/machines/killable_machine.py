@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from raincheck import Engine, Settings, TaskContext, Toolbox, open_store, run_until_signal
-from raincheck.engine.workflow import Situation
+from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.workflows import Machine, Next, State, Timeout, Transition
 
-SETTINGS = Settings(lease=1.0, patience=0.1, grace=0.3, look_every=0.3)
+SETTINGS = Settings(lease=1.0, park_after=0.1, grace=0.3, poll_interval=0.3)
 
 
 def write_down(*words: object) -> None:
@@ -18,7 +18,7 @@ def write_down(*words: object) -> None:
         diary.write(" ".join(map(str, words)) + "\n")
 
 
-async def work(situation: Situation, task: TaskContext) -> Next:
+async def work(situation: InstanceSnapshot, task: TaskContext) -> Next:
     """Two recorded steps, and a death between them where that is asked for."""
     state = situation.state
     await task.step("first", write_down, state, "first")
@@ -28,7 +28,7 @@ async def work(situation: Situation, task: TaskContext) -> Next:
     return Next("go", {state: "done"})
 
 
-def watch(situation: Situation) -> None:
+def watch(situation: InstanceSnapshot) -> None:
     """What does not pick a transition: somebody else does."""
     write_down(situation.state, "waits")
     if os.environ.get("DIES_IN") == situation.state:

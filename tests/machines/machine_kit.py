@@ -5,11 +5,11 @@ from typing import Any
 from workbench import Bench
 
 from raincheck.core.records import Task, TaskId, View
-from raincheck.engine.workflow import Situation
+from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.workflows import Machine, State, Timeout, Transition
 
 
-def has_text(situation: Situation) -> object:
+def has_text(situation: InstanceSnapshot) -> object:
     return situation.data["text"]
 
 
@@ -21,7 +21,7 @@ def review(**options: Any) -> Machine:
             State(
                 "draft",
                 [
-                    Transition("submit", "reviewed", guard=has_text, words="there is a text"),
+                    Transition("submit", "reviewed", guard=has_text, label="there is a text"),
                     Transition("withdraw", "withdrawn"),
                 ],
             ),

@@ -10,7 +10,7 @@ from workbench import Bench, outcome_of
 
 from raincheck.core.lifecycle import Phase
 from raincheck.errors import InvalidValue, TransitionRefused
-from raincheck.workflows import Machine, WorkflowFaults, load_workflows
+from raincheck.workflows import InvalidWorkflow, Machine, load_workflows
 
 pytestmark = pytest.mark.anyio
 
@@ -64,9 +64,9 @@ async def add(bench: Bench, folder: Path, text: str) -> None:
 def faults(folder: Path, text: str) -> list[str]:
     file = folder / "workflows.yaml"
     file.write_text(dedent(text))
-    with pytest.raises(WorkflowFaults) as wrong:
+    with pytest.raises(InvalidWorkflow) as wrong:
         load_workflows(file)
-    return [str(fault).removeprefix(f"{file}:") for fault in wrong.value.faults]
+    return [str(fault).removeprefix(f"{file}:") for fault in wrong.value.diagnostics]
 
 
 async def test_a_process_of_a_file_goes_its_way_by_outcomes_guards_and_timeouts(bench: Bench, tmp_path: Path) -> None:
@@ -75,12 +75,12 @@ async def test_a_process_of_a_file_goes_its_way_by_outcomes_guards_and_timeouts(
         task = await engine.submit("validation", {"name": "orders", "limit": 3})
         assert (state_of(task), task.subject) == ("checking", "orders")
         await reach_state(bench, task.id, "approving")
-        closed = {one.action: one.closed for one in await engine.processes.available(task.id)}
+        closed = {one.action: one.closed for one in await engine.instances.available_transitions(task.id)}
         assert "data.by" in str(closed["approve"]) or "by" in str(closed["approve"])
         assert closed["drop"] is None
         with pytest.raises(TransitionRefused):
-            await engine.processes.transition(task.id, "approve", data={"by": "bob"})
-        await engine.processes.transition(task.id, "approve", data={"by": "ann"})
+            await engine.instances.transition(task.id, "approve", data={"by": "bob"})
+        await engine.instances.transition(task.id, "approve", data={"by": "ann"})
         view = await end_of(bench, task.id)
         assert (view.task.phase, outcome_of(view)) == (Phase.COMPLETED, {"name": "orders", "tries": 3})
 

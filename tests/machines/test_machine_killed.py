@@ -50,7 +50,7 @@ async def test_a_process_goes_on_in_the_state_in_which_its_worker_was_killed(tmp
                 if state in STATES[3:]:
                     await reach(engine, task.id, "approving")
                     await has_waited(tmp_path, 1)
-                    await engine.processes.transition(task.id, "approve")
+                    await engine.instances.transition(task.id, "approve")
                 if state == "resting":
                     await reach(engine, task.id, "resting")
                     first.kill()
@@ -60,7 +60,7 @@ async def test_a_process_goes_on_in_the_state_in_which_its_worker_was_killed(tmp
                     if state not in STATES[3:]:
                         await reach(engine, task.id, "approving")
                         await has_waited(tmp_path, 2 if state == "approving" else 1)
-                        await engine.processes.transition(task.id, "approve")
+                        await engine.instances.transition(task.id, "approve")
                     async with asyncio.timeout(30):
                         view = await engine.wait(task.id)
                 finally:

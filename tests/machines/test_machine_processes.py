@@ -13,7 +13,7 @@ from raincheck import Owner
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import Json
 from raincheck.engine import Engine
-from raincheck.engine.workflow import Situation
+from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.errors import (
     CancelRefused,
     ConfigurationError,
@@ -42,16 +42,16 @@ async def test_a_process_goes_from_state_to_state_and_ends_as_the_last_ones_kind
     add(bench, review())
     async with bench.working() as engine:
         task = await engine.submit("review")
-        await engine.processes.transition(task.id, "submit", data={"text": "hello"}, actor="ann")
-        await engine.processes.transition(task.id, "reject", reason="too short", actor="bob")
-        await engine.processes.transition(task.id, "submit", data={"text": "hello world"}, actor="ann")
-        await engine.processes.transition(task.id, "approve", actor="bob")
+        await engine.instances.transition(task.id, "submit", data={"text": "hello"}, actor="ann")
+        await engine.instances.transition(task.id, "reject", reason="too short", actor="bob")
+        await engine.instances.transition(task.id, "submit", data={"text": "hello world"}, actor="ann")
+        await engine.instances.transition(task.id, "approve", actor="bob")
         view = await end_of(bench, task.id)
         assert (view.task.phase, state_of(view.task)) == (Phase.COMPLETED, "published")
         assert outcome_of(view) == {"text": "hello world"}
         refused = await engine.submit("review")
-        await engine.processes.transition(refused.id, "submit", data={"text": "x"})
-        await engine.processes.transition(refused.id, "refuse")
+        await engine.instances.transition(refused.id, "submit", data={"text": "x"})
+        await engine.instances.transition(refused.id, "refuse")
         view = await end_of(bench, refused.id)
         assert (view.task.phase, state_of(view.task)) == (Phase.FAILED, "refused")
         assert "'refused'" in str(view.task.status_message)
@@ -61,8 +61,8 @@ async def test_every_transition_is_in_the_history_with_who_when_and_why(bench: B
     add(bench, review())
     async with bench.working() as engine:
         task = await engine.submit("review")
-        await engine.processes.transition(task.id, "submit", data={"text": "x"}, actor="ann")
-        await engine.processes.transition(task.id, "reject", reason="too short", actor="bob")
+        await engine.instances.transition(task.id, "submit", data={"text": "x"}, actor="ann")
+        await engine.instances.transition(task.id, "reject", reason="too short", actor="bob")
         entries = [entry for entry in await bench.history(task.id) if entry.event is Event.TRANSITION]
         told = [(entry.actor, json.loads(entry.detail or b"")) for entry in entries]
         assert told == [
@@ -88,18 +88,18 @@ async def test_a_transition_that_is_closed_is_refused_with_the_reason_and_change
         task = await engine.submit("review")
         before = (await engine.view(task.id)).task.state
         with pytest.raises(TransitionRefused) as refused:
-            await engine.processes.transition(task.id, action)
+            await engine.instances.transition(task.id, action)
         assert refused.value.why == why
         assert (await engine.view(task.id)).task.state == before
 
 
 async def test_a_guard_closes_its_transition_if_it_is_false_or_raises_or_is_missing(bench: Bench) -> None:
-    def broken(_: Situation) -> bool:
+    def broken(_: InstanceSnapshot) -> bool:
         raise RuntimeError("no")
 
     ways = [
         Transition("open", "end"),
-        Transition("false", "end", guard=lambda _: False, words="never"),
+        Transition("false", "end", guard=lambda _: False, label="never"),
         Transition("raising", "end", guard=broken),
         Transition("missing", "end", guard="nobody_wrote_it"),
         Transition("reason", "end", requires_reason=True),
@@ -107,7 +107,7 @@ async def test_a_guard_closes_its_transition_if_it_is_false_or_raises_or_is_miss
     add(bench, Machine("guarded", [State("start", ways), State("end", kind="success")]))
     async with bench.working() as engine:
         task = await engine.submit("guarded")
-        available = {one.action: one.closed for one in await engine.processes.available(task.id)}
+        available = {one.action: one.closed for one in await engine.instances.available_transitions(task.id)}
         assert available == {
             "open": None,
             "false": "its guard says no: never",
@@ -117,12 +117,12 @@ async def test_a_guard_closes_its_transition_if_it_is_false_or_raises_or_is_miss
         }
         for action in ("false", "raising", "missing", "reason"):
             with pytest.raises(TransitionRefused):
-                await engine.processes.transition(task.id, action, reason=" ")
-        await engine.processes.transition(task.id, "reason", reason="because")
+                await engine.instances.transition(task.id, action, reason=" ")
+        await engine.instances.transition(task.id, "reason", reason="because")
         await end_of(bench, task.id)
-        assert await engine.processes.available(task.id) == ()
+        assert await engine.instances.available_transitions(task.id) == ()
         with pytest.raises((TransitionRefused, IllegalTransition)):
-            await engine.processes.transition(task.id, "open")
+            await engine.instances.transition(task.id, "open")
 
 
 async def test_cancel_takes_the_transition_that_the_definition_has_for_it(bench: Bench) -> None:
@@ -146,17 +146,17 @@ async def test_a_cancel_that_the_definition_does_not_allow_is_refused_with_its_r
     add(bench, Machine("endless", [State("on", [Transition("stop", "off")]), State("off", kind="success")]))
     async with bench.working() as engine:
         task = await engine.submit("review")
-        await engine.processes.transition(task.id, "submit", data={"text": "x"})
+        await engine.instances.transition(task.id, "submit", data={"text": "x"})
         with pytest.raises(CancelRefused) as closed:
             await engine.cancel(task.id)
         assert closed.value.reason == "no-cancel-transition"
         assert "guard 'may_withdraw' is missing" in str(closed.value)
-        await engine.processes.transition(task.id, "lock")
+        await engine.instances.transition(task.id, "lock")
         with pytest.raises(CancelRefused) as nowhere:
             await engine.cancel(task.id)
         assert nowhere.value.reason == "no-cancel-transition"
-        await engine.processes.transition(task.id, "unlock")
-        await engine.processes.transition(task.id, "approve")
+        await engine.instances.transition(task.id, "unlock")
+        await engine.instances.transition(task.id, "approve")
         await end_of(bench, task.id)
         with pytest.raises(CancelRefused) as ended:
             await engine.cancel(task.id)
@@ -165,19 +165,19 @@ async def test_a_cancel_that_the_definition_does_not_allow_is_refused_with_its_r
         with pytest.raises(CancelRefused) as never:
             await engine.cancel(endless.id)
         assert never.value.reason == "not-cancellable"
-        await engine.processes.transition(endless.id, "stop")
+        await engine.instances.transition(endless.id, "stop")
         await end_of(bench, endless.id)
 
 
 async def test_the_outcome_of_an_action_picks_the_next_transition_and_adds_to_the_data(bench: Bench) -> None:
     calls: list[str] = []
 
-    def validate(situation: Situation) -> Next:
+    def validate(situation: InstanceSnapshot) -> Next:
         calls.append("validate")
         tries = int(str(situation.data.get("tries", 0))) + 1
         return Next("retry" if tries < 3 else "accept", {"tries": tries})
 
-    async def store(_: Situation, task: Any) -> str:
+    async def store(_: InstanceSnapshot, task: Any) -> str:
         await task.step("write", lambda: calls.append("write"))
         return "done"
 
@@ -199,7 +199,7 @@ async def test_the_outcome_of_an_action_picks_the_next_transition_and_adds_to_th
 async def test_an_action_ends_when_somebody_takes_the_process_elsewhere(bench: Bench) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def work(_: Situation) -> str:
+    async def work(_: InstanceSnapshot) -> str:
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -219,7 +219,7 @@ async def test_an_action_ends_when_somebody_takes_the_process_elsewhere(bench: B
     async with bench.working() as engine:
         task = await engine.submit("working")
         await begun.wait()
-        await engine.processes.transition(task.id, "skip")
+        await engine.instances.transition(task.id, "skip")
         assert state_of((await end_of(bench, task.id)).task) == "skipped"
         assert ended.is_set()
 
@@ -242,7 +242,7 @@ async def test_a_state_that_takes_too_long_is_left_by_its_timeout(bench: Bench) 
 
 
 async def test_a_question_that_an_action_asks_is_asked_once_in_each_stay(bench: Bench) -> None:
-    async def ask(_: Situation, task: Any) -> Next:
+    async def ask(_: InstanceSnapshot, task: Any) -> Next:
         reply = await task.elicit("good?", {"type": "object"}, name="good")
         return Next("accept" if reply.action == "accept" else "again")
 
@@ -265,7 +265,7 @@ async def test_a_question_that_an_action_asks_is_asked_once_in_each_stay(bench: 
 
 
 async def test_the_data_of_a_process_changes_with_its_transitions_and_not_otherwise(bench: Bench) -> None:
-    async def keep(_: Situation, task: Any) -> str:
+    async def keep(_: InstanceSnapshot, task: Any) -> str:
         await task.variables.set("count", 1)
         return "go"
 
@@ -282,16 +282,16 @@ async def test_processes_are_found_by_state_and_by_subject_and_counted(bench: Be
     add(bench, review(subject=about))
     async with bench.working() as engine:
         first, second, third = [await engine.submit("review", {"id": one}) for one in ("a", "b", "a")]
-        await engine.processes.transition(second.id, "submit", data={"text": "x"})
-        drafts = (await engine.processes.find("review", state="draft")).tasks
+        await engine.instances.transition(second.id, "submit", data={"text": "x"})
+        drafts = (await engine.instances.find("review", state="draft")).tasks
         assert {task.id for task in drafts} == {first.id, third.id}
-        found = (await engine.processes.find(subject="a")).tasks
+        found = (await engine.instances.find(subject="a")).tasks
         assert [task.id for task in found] == [third.id, first.id]
-        assert await engine.processes.statistics("review") == {"draft": 2, "reviewed": 1}
+        assert await engine.instances.count_by_state("review") == {"draft": 2, "reviewed": 1}
         stranger = Owner.token("issuer", "somebody else")
-        assert (await engine.processes.find(subject="a", owner=stranger)).tasks == ()
+        assert (await engine.instances.find(subject="a", owner=stranger)).tasks == ()
         with pytest.raises(InvalidValue):
-            await engine.processes.find(state="draft")
+            await engine.instances.find(state="draft")
 
 
 async def test_a_task_that_is_no_process_is_told_from_one(bench: Bench) -> None:
@@ -301,9 +301,9 @@ async def test_a_task_that_is_no_process_is_told_from_one(bench: Bench) -> None:
     async with bench.working(works=False) as engine:
         task = await engine.submit("plain")
         with pytest.raises(InvalidValue, match="no process"):
-            await engine.processes.transition(task.id, "submit")
+            await engine.instances.transition(task.id, "submit")
         with pytest.raises(TaskNotFound):
-            await engine.processes.transition("nothing", "submit")
+            await engine.instances.transition("nothing", "submit")
         assert (await engine.cancel(task.id)).phase is Phase.CANCELLED
 
 
@@ -332,7 +332,7 @@ def test_every_fault_of_a_definition_is_named_at_once() -> None:
 
 
 async def test_a_transition_that_was_taken_is_not_lost_when_the_old_states_action_fails_after_it(bench: Bench) -> None:
-    async def fail(_: Situation, task: Any) -> str:
+    async def fail(_: InstanceSnapshot, task: Any) -> str:
         del task
         raise ToolError("it broke")
 
@@ -347,18 +347,18 @@ async def test_a_transition_that_was_taken_is_not_lost_when_the_old_states_actio
     add(bench, machine)
     outside = Engine(bench.store, bench.toolbox, works=False)
     # Just before the attempt writes that the action has failed.
-    racing = Interposed(bench.store, Event.COMPLETE, lambda task: outside.processes.transition(task.id, "move"))
+    racing = Interposed(bench.store, Event.COMPLETE, lambda task: outside.instances.transition(task.id, "move"))
     bench.store = cast("Store", racing)
     async with bench.working() as engine:
         task = await engine.submit("racing")
         await reach_state(bench, task.id, "waiting")
-        await engine.processes.transition(task.id, "finish")
+        await engine.instances.transition(task.id, "finish")
         ended = (await end_of(bench, task.id)).task
         assert (ended.phase, ended.is_error, state_of(ended)) == (Phase.COMPLETED, False, "done")
 
 
 async def test_what_was_asked_in_a_state_that_is_left_is_taken_back(bench: Bench) -> None:
-    async def ask(_: Situation, task: Any) -> None:
+    async def ask(_: InstanceSnapshot, task: Any) -> None:
         await task.elicit("Go on?", {"type": "object"}, name="ask")
 
     machine = Machine(
@@ -373,10 +373,10 @@ async def test_what_was_asked_in_a_state_that_is_left_is_taken_back(bench: Bench
     async with bench.working() as engine:
         task = await engine.submit("asks")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
-        await engine.processes.transition(task.id, "skip")
+        await engine.instances.transition(task.id, "skip")
         view = await engine.wait(task.id, until=lambda task: task.open_inputs == 0)
         assert state_of(view.task) == "waiting"
-        await engine.processes.transition(task.id, "finish")
+        await engine.instances.transition(task.id, "finish")
         await end_of(bench, task.id)
 
 
@@ -385,15 +385,15 @@ async def test_processes_of_anybody_can_be_steered_by_a_program_that_decides_who
     async with bench.working(works=False) as engine:
         task = await engine.submit("review", owner=Owner.token("issuer", "ada"))
         with pytest.raises(TaskNotFound):
-            await engine.processes.available(task.id)
-        assert len(await engine.processes.available(task.id, owner=None)) == 2
-        moved = await engine.processes.transition(task.id, "submit", owner=None, data={"text": "x"})
+            await engine.instances.available_transitions(task.id)
+        assert len(await engine.instances.available_transitions(task.id, owner=None)) == 2
+        moved = await engine.instances.transition(task.id, "submit", owner=None, data={"text": "x"})
         assert state_of(moved) == "reviewed"
-        assert await engine.processes.statistics("review", owner=None) == {"reviewed": 1}
+        assert await engine.instances.count_by_state("review", owner=None) == {"reviewed": 1}
 
 
 def test_an_action_that_takes_the_task_is_a_coroutine() -> None:
-    def act(_: Situation, task: Any) -> None:
+    def act(_: InstanceSnapshot, task: Any) -> None:
         del task
 
     with pytest.raises(ConfigurationError, match="write `async def`"):

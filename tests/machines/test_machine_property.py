@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raincheck import Engine, Toolbox, open_store
 from raincheck.core.lifecycle import Phase
-from raincheck.engine.workflow import Situation
+from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.errors import CancelRefused, IllegalTransition, TransitionRefused
 from raincheck.workflows import Machine, State, Transition
 from raincheck.workflows.machines.machine import Guard
@@ -128,7 +128,7 @@ class Model:
 
 
 def machine_of(drawn: Drawn) -> Machine:
-    def broken(_: Situation) -> bool:
+    def broken(_: InstanceSnapshot) -> bool:
         raise RuntimeError("broken")
 
     guards: dict[str, Guard] = {
@@ -161,7 +161,7 @@ async def attempt(engine: Engine, task_id: str, one: Try) -> str:
         if one.action == "cancel":
             await engine.cancel(task_id, reason=one.reason)
         else:
-            await engine.processes.transition(task_id, one.action, reason=one.reason, data=one.data)
+            await engine.instances.transition(task_id, one.action, reason=one.reason, data=one.data)
     except TransitionRefused:
         return "refused"
     except CancelRefused as refused:

@@ -13,7 +13,7 @@ from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
 from raincheck.engine import Engine
-from raincheck.engine.workflow import Situation
+from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.workflows import Machine, Next, State, Transition
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ def counting(action: Any) -> Machine:
 
 
 async def test_a_process_that_goes_round_takes_no_more_steps_than_one_stay_has(bench: Bench) -> None:
-    async def count(situation: Situation, task: Any) -> Next:
+    async def count(situation: InstanceSnapshot, task: Any) -> Next:
         number = cast("int", situation.data.get("count", 0))
         for name in ("one", "two"):
             assert await task.step(name, lambda: number) == number, "what another stay recorded"
@@ -48,7 +48,7 @@ async def test_a_process_that_goes_round_takes_no_more_steps_than_one_stay_has(b
 
 
 async def test_answers_of_a_stay_are_forgotten_with_it(bench: Bench) -> None:
-    async def ask(situation: Situation, task: Any) -> Next:
+    async def ask(situation: InstanceSnapshot, task: Any) -> Next:
         reply = await task.elicit("more?", {"type": "object"}, name="more")
         count = cast("int", situation.data.get("count", 0)) + 1
         return Next("again" if reply.action == "accept" else "enough", {"count": count})
@@ -67,12 +67,12 @@ async def test_answers_of_a_stay_are_forgotten_with_it(bench: Bench) -> None:
 async def test_a_process_goes_on_after_a_transition_that_took_the_store_a_while(bench: Bench) -> None:
     """Meanwhile nothing seems to happen, and the attempt might park, with nothing to wake it."""
 
-    async def count(_: Situation, task: Any) -> Next:
+    async def count(_: InstanceSnapshot, task: Any) -> Next:
         await task.step("one", lambda: 1)
         return Next("enough")
 
     add(bench, counting(count))
-    slow: Any = Interposed(bench.store, Event.TRANSITION, lambda _: asyncio.sleep(10 * QUICK.patience))
+    slow: Any = Interposed(bench.store, Event.TRANSITION, lambda _: asyncio.sleep(10 * QUICK.park_after))
     async with Engine(slow, bench.toolbox, settings=QUICK) as engine:
         task = await engine.submit("counting")
         async with asyncio.timeout(10):
@@ -82,9 +82,9 @@ async def test_a_process_goes_on_after_a_transition_that_took_the_store_a_while(
 
 
 async def test_an_action_is_not_cut_off_by_a_park_whatever_it_does_outside_of_steps(bench: Bench) -> None:
-    async def count(_: Situation, task: Any) -> Next:
+    async def count(_: InstanceSnapshot, task: Any) -> Next:
         assert task.attempt == 1
-        await asyncio.sleep(10 * QUICK.patience)
+        await asyncio.sleep(10 * QUICK.park_after)
         return Next("enough")
 
     add(bench, counting(count))
@@ -95,7 +95,7 @@ async def test_an_action_is_not_cut_off_by_a_park_whatever_it_does_outside_of_st
 
 
 async def test_an_action_that_waits_itself_lets_the_process_park(bench: Bench) -> None:
-    async def count(_: Situation, task: Any) -> Next:
+    async def count(_: InstanceSnapshot, task: Any) -> Next:
         await task.elicit("go on?", {"type": "object"})
         return Next("enough")
 
@@ -110,7 +110,7 @@ async def test_an_action_that_waits_itself_lets_the_process_park(bench: Bench) -
 
 
 async def test_how_far_a_process_was_in_one_state_says_nothing_of_the_next(bench: Bench) -> None:
-    async def count(_: Situation, task: Any) -> Next:
+    async def count(_: InstanceSnapshot, task: Any) -> Next:
         await task.progress(49, 50)
         return Next("enough")
 

@@ -11,7 +11,7 @@ from workbench import Bench, outcome_of
 from raincheck.core.lifecycle import Phase
 from raincheck.engine import Toolbox
 from raincheck.errors import InvalidValue, TransitionRefused
-from raincheck.workflows.load import load_workflows, rebuilt
+from raincheck.workflows.load import load_workflows, restore_definition
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ def toolbox_of(folder: Path, text: str) -> Toolbox:
     toolbox = Toolbox()
     for definition in load_workflows(file).definitions.values():
         toolbox.add(definition.tool())
-    toolbox.rebuild = lambda definition: rebuilt(definition).tool()
+    toolbox.build_from_definition = lambda definition: restore_definition(definition).tool()
     return toolbox
 
 
@@ -56,9 +56,9 @@ async def test_a_process_goes_on_under_the_definition_that_it_began_with(bench: 
         new = await engine.submit("review")
         assert old.tool.version != new.tool.version
         with pytest.raises(TransitionRefused):
-            await engine.processes.transition(old.id, "shut")
-        await engine.processes.transition(old.id, "close")
-        await engine.processes.transition(new.id, "shut")
+            await engine.instances.transition(old.id, "shut")
+        await engine.instances.transition(old.id, "close")
+        await engine.instances.transition(new.id, "shut")
         ends = [await end_of(bench, task.id) for task in (old, new)]
         assert [outcome_of(view) for view in ends] == [{"by": "first"}, {"by": "second"}]
 
@@ -78,13 +78,13 @@ async def test_a_process_whose_definition_nobody_kept_waits_and_is_refused_with_
     bench: Bench, tmp_path: Path
 ) -> None:
     await serve(bench, tmp_path, FIRST)
-    bench.toolbox.rebuild = None
+    bench.toolbox.build_from_definition = None
     async with bench.working() as engine:
         old = await engine.submit("review")
         await reach_state(bench, old.id, "open")
     await serve(bench, tmp_path, SECOND)
     async with bench.working() as engine:
-        for asking in (engine.processes.transition(old.id, "close"), engine.cancel(old.id)):
+        for asking in (engine.instances.transition(old.id, "close"), engine.cancel(old.id)):
             with pytest.raises(InvalidValue, match="ask a server that has it, or have an operator cancel the task"):
                 await asking
         task = await engine.task(old.id)
@@ -107,5 +107,5 @@ async def test_a_definition_that_can_not_be_used_any_more_is_told_of_and_the_res
         assert "that version can't be used any more" in caplog.text
         assert "./tool" in caplog.text
         new = await engine.submit("review")
-        await engine.processes.transition(new.id, "shut")
+        await engine.instances.transition(new.id, "shut")
         await end_of(bench, new.id)

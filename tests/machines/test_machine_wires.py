@@ -24,14 +24,14 @@ ENDLESS = Machine("endless", [State("on", [Transition("stop", "off")]), State("o
 
 
 def make() -> Shop:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     for machine in (review(), ENDLESS):
         shop.tasks.add(machine.tool(), input_schema=machine.input_schema, description="A workflow.")
     return shop
 
 
 async def fire(shop: Shop, task_id: str, action: str, **more: Any) -> None:
-    processes = shop.tasks.engine.processes
+    processes = shop.tasks.engine.instances
     try:
         await processes.transition(task_id, action, actor="bob", **more)
     except TaskNotFound:

@@ -14,8 +14,8 @@ from fastmcp import Context, FastMCP
 from raincheck import RetryPolicy, Settings, TaskContext
 from raincheck.fastmcp import Tasks
 
-SETTINGS = Settings(lease=1.0, patience=0.05, grace=0.2, look_every=0.2)
-STUBBORN = RetryPolicy(attempts=50, first=timedelta(0), most=timedelta(0), jitter=0)
+SETTINGS = Settings(lease=1.0, park_after=0.05, grace=0.2, poll_interval=0.2)
+STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 STEPS = ("load", "count", "write")
 
 

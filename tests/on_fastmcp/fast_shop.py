@@ -16,7 +16,7 @@ from raincheck import Settings
 from raincheck.fastmcp import Tasks
 from raincheck.fastmcp.body import lowlevel_of
 
-QUICK = Settings(lease=1.0, patience=0.05, grace=0.2, report_every=0.02, look_every=0.5)
+QUICK = Settings(lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, poll_interval=0.5)
 
 
 class FastShop:

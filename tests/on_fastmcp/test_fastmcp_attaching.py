@@ -84,8 +84,8 @@ async def test_a_server_whose_tasks_could_not_be_attached_serves_its_tools_as_be
     async def look() -> str:
         return "looked"
 
-    with pytest.raises(ConfigurationError, match="plain_wait"):
-        Tasks(mcp, "memory:", plain_wait=-1)
+    with pytest.raises(ConfigurationError, match="fallback_wait"):
+        Tasks(mcp, "memory:", fallback_wait=-1)
     async with Client(mcp) as client:
         assert (await client.call_tool("look", {})).data == "looked"
 

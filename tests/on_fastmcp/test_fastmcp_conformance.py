@@ -39,7 +39,7 @@ def test_every_check_of_the_2026_suite_succeeds(tmp_path: Path) -> None:
 def test_no_check_of_the_2025_suite_fails(tmp_path: Path) -> None:
     whose = ("--header", "Authorization: Bearer ONE", "--other-header", "Authorization: Bearer TWO")
     with serving(SERVER, log=tmp_path / "server.log") as url:
-        command = [Path(sys.executable).with_name("raincheck"), "conformance", "g1", "--json", *whose, url]
+        command = [Path(sys.executable).with_name("raincheck"), "conformance", "2025-11-25", "--json", *whose, url]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = Counter(check["outcome"] for check in json.loads(done.stdout)["checks"])

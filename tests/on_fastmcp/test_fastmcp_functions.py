@@ -25,7 +25,7 @@ from raincheck.errors import ConfigurationError
 pytestmark = pytest.mark.anyio
 
 
-AT_ONCE = RetryPolicy(attempts=2, first=timedelta(0), most=timedelta(0), jitter=0)
+AT_ONCE = RetryPolicy(attempts=2, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 
 def rate() -> float:

@@ -181,7 +181,7 @@ async def test_a_client_without_tasks_gets_results_as_if_there_were_none(way: st
 @ways
 @modes
 async def test_a_client_without_tasks_goes_on_by_calling_five_tools(way: str, mode: str) -> None:
-    async with plain_client(way, mode, build(plain_wait=0.1)) as client:
+    async with plain_client(way, mode, build(fallback_wait=0.1)) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names[-5:] == ["task_wait", "task_status", "task_result", "task_cancel", "task_answer"]
         told = await client.call_tool("wait", {})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from postgres_serving import PostgresServer
 
-from raincheck.dispatchers.procrastinate import ProcrastinateJobs
+from raincheck.dispatchers.procrastinate import ProcrastinateJobQueue
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.postgres import PostgresStore
 from raincheck.stores.sqlite import SqliteStore
@@ -30,7 +30,7 @@ class PostgresMachine(StoreMachine):
     def make_store(self, folder: Path) -> PostgresStore:
         # Many share a database, each in a schema of its own: that is quicker than a database for each.
         schema = folder.name[-32:]
-        return PostgresStore(f"{self.server.url()}?schema={schema}", jobs=ProcrastinateJobs(schema), connections=1)
+        return PostgresStore(f"{self.server.url()}?schema={schema}", jobs=ProcrastinateJobQueue(schema), connections=1)
 
     def teardown(self) -> None:
         super().teardown()

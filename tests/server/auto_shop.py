@@ -18,8 +18,8 @@ from wires import Message
 
 from raincheck import TaskContext
 from raincheck.errors import ToolError
-from raincheck.server.explain import ExplainedTool
-from raincheck.server.wait_policy import ENOUGH
+from raincheck.server.explain import ToolExplanation
+from raincheck.server.wait_policy import MIN_SAMPLES
 
 QUICK, SLOW = 0.1, 100.0
 
@@ -62,7 +62,7 @@ class Workshop:
             await caller.request("server/discover")
             yield caller
 
-    async def explained(self) -> ExplainedTool:
+    async def explained(self) -> ToolExplanation:
         """What the server does with calls now."""
         (tool,) = (await self.shop.tasks.explain()).tools
         return tool
@@ -101,6 +101,6 @@ class Workshop:
             await caller.until(answer["taskId"])
         return answer
 
-    async def learn(self, caller: Caller, seconds: float, calls: int = ENOUGH) -> list[str]:
+    async def learn(self, caller: Caller, seconds: float, calls: int = MIN_SAMPLES) -> list[str]:
         """Run so many that take so long, and say how each was answered: with its result, or with its task."""
         return [(await self.run(caller, seconds))["resultType"] for _ in range(calls)]

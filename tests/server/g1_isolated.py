@@ -7,7 +7,7 @@ from raincheck import Settings, SyncTaskContext, TaskContext, Tasks
 from raincheck.errors import ProtocolError
 
 mcp = MCPServer("shop", log_level="WARNING")
-tasks = Tasks(mcp, "memory:", settings=Settings(grace=0.2, patience=0.05))
+tasks = Tasks(mcp, "memory:", settings=Settings(grace=0.2, park_after=0.05))
 
 
 @tasks.tool(isolation="process")

@@ -77,7 +77,7 @@ class Press:
 
     async def owner_of(self, run: int = 0) -> Owner:
         engine = self.shop.tasks.engine
-        store: Any = getattr(engine, "_means").store  # noqa: B009 - to ask for everybody
+        store: Any = getattr(engine, "_deps").store  # noqa: B009 - to ask for everybody
         task: Task = await store.load(self.runs[run][0], Scope.everything(), now=self.clock.now())
         return task.owner
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from raincheck import RetryPolicy, Settings, TaskContext, Tasks
 
-SETTINGS = Settings(lease=1.0, patience=0.05, grace=0.2, report_every=0.02, look_every=0.5)
+SETTINGS = Settings(lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, poll_interval=0.5)
 STEPS = ("load", "clean", "count", "draw", "publish")
-STUBBORN = RetryPolicy(attempts=50, first=timedelta(0), most=timedelta(0), jitter=0)
+STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 
 class Sure(BaseModel):

@@ -11,7 +11,7 @@ from shop import QUICK
 
 from raincheck.testing import FakeClock
 
-LEASED = replace(QUICK, lease=86_400, report_every=0, patience=86_400)
+LEASED = replace(QUICK, lease=86_400, progress_interval=0, park_after=86_400)
 """Neither a lease nor a body's place runs out when a test moves the clock, and reports don't wait for it to move."""
 
 
@@ -26,7 +26,7 @@ class WatchedClock(FakeClock):
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         return self._sleep_watched(seconds, self.now() + timedelta(seconds=seconds))
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         """Who is called later waits as well as who sleeps, until it is called or does not want to be any more."""
         self._fall_asleep(seconds)
         is_waiting = True
@@ -38,7 +38,7 @@ class WatchedClock(FakeClock):
 
         def called() -> None:
             wake()
-            call()
+            callback()
 
         prevent = super().call_later(seconds, called)
 

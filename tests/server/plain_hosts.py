@@ -42,9 +42,9 @@ class Model:
         """How many seconds each call was open, by the clock."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Message:
-        began = self.clock.elapsed()
+        began = self.clock.monotonic()
         answer = await self.caller.call(tool, arguments, **more)
-        self.open_for.append(self.clock.elapsed() - began)
+        self.open_for.append(self.clock.monotonic() - began)
         return answer
 
     def begin(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> "asyncio.Task[Message]":

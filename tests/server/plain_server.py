@@ -38,7 +38,7 @@ class Report(BaseModel):
 
 def build(store: str, wait: float, diary: Path | None) -> tuple[MCPServer, Tasks]:
     mcp = MCPServer("plain", log_level="WARNING")
-    tasks = Tasks(mcp, store, settings=SETTINGS, plain_wait=wait)
+    tasks = Tasks(mcp, store, settings=SETTINGS, fallback_wait=wait)
 
     def write_down(*words: object) -> None:
         """One line, in one write, so that it is there whole or not at all."""

@@ -11,7 +11,7 @@ from wires import in_memory, over_http
 
 from raincheck import Settings, Tasks
 
-QUICK = Settings(lease=1.0, patience=0.05, grace=0.2, report_every=0.02, look_every=0.5)
+QUICK = Settings(lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, poll_interval=0.5)
 """Short times, for tests that wait for them on the real clock."""
 
 

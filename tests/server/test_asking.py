@@ -27,7 +27,7 @@ from wares import text_of
 from raincheck import Owner, TaskContext
 from raincheck.core.payload import encode
 from raincheck.core.records import InputKind
-from raincheck.engine.inputs import check_may_ask
+from raincheck.engine.inputs import check_capability
 from raincheck.errors import ToolError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -95,24 +95,24 @@ def test_a_question_is_asked_in_a_way_that_the_caller_knows(
     caller = encode({"capabilities": capabilities})
     request = {"message": "?"} | ({} if mode is None else {"mode": mode})
     if missing is None:
-        check_may_ask(caller, InputKind.ELICITATION, request)
+        check_capability(caller, InputKind.ELICITATION, request)
         return
     with pytest.raises(ToolError) as refused:
-        check_may_ask(caller, InputKind.ELICITATION, request)
+        check_capability(caller, InputKind.ELICITATION, request)
     assert str(refused.value).endswith(f"did not declare the capability {missing}")
 
 
 @pytest.mark.parametrize("caller", [None, encode(None), encode({}), encode({"capabilities": None}), encode("?")])
 def test_where_nothing_is_known_of_the_caller_anything_may_be_asked(caller: Any) -> None:
     for kind in InputKind:
-        check_may_ask(caller, kind, {"mode": "url"})
+        check_capability(caller, kind, {"mode": "url"})
 
 
 @pytest.mark.parametrize("kind", [InputKind.SAMPLING, InputKind.ROOTS])
 def test_other_questions_need_their_capability_and_no_mode(kind: InputKind) -> None:
-    check_may_ask(encode({"capabilities": {str(kind): {}}}), kind, {"mode": "url"})
+    check_capability(encode({"capabilities": {str(kind): {}}}), kind, {"mode": "url"})
     with pytest.raises(ToolError, match=f"capability {kind}"):
-        check_may_ask(encode({"capabilities": {"elicitation": {}}}), kind, {})
+        check_capability(encode({"capabilities": {"elicitation": {}}}), kind, {})
 
 
 async def test_what_a_request_of_the_sdk_says_beside_its_question_is_not_kept() -> None:

@@ -21,7 +21,7 @@ from raincheck.server.audit import audited
 from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import Page, TaskQuery
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.anyio
 
@@ -238,17 +238,17 @@ async def test_children_that_are_cancelled_with_their_parent_have_each_their_lin
 async def test_a_child_that_was_changed_last_has_its_line_too(lines: Lines) -> None:
     clock, store = FakeClock(), MemoryStore()
     await store.open()
-    scene = Scene(audited(store), clock)
+    scene = StoreHarness(audited(store), clock)
     parent = await scene.create()
     child = await scene.create(parent_id=parent.id, tool=Tool("child"))
     await scene.create(parent_id=child.id)
     sibling = await scene.create(parent_id=parent.id)
-    await scene.do(sibling, Cancel("caller", None))
+    await scene.apply(sibling, Cancel("caller", None))
     clock.advance(10)
     await scene.claim(tools=frozenset({Tool("child")}))
     # As if the clock of whoever claimed it were ahead.
     clock.advance(-5)
-    await scene.do(parent, Cancel("caller", None))
+    await scene.apply(parent, Cancel("caller", None))
     ended = [record.audit["task"] for record in lines.records if record.audit["event"] == "ended"]
     assert sorted(ended) == ["task-0001", "task-0002", "task-0003", "task-0004"]
     await store.close()

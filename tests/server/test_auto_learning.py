@@ -9,8 +9,8 @@ from caller import Caller, Refused
 from g1_caller import calling
 from wares import NO_TASKS, text_of
 
-from raincheck.engine.worker.supervisor import LEARN_EVERY
-from raincheck.server.wait_policy import ENOUGH, SLACK, SOON
+from raincheck.engine.worker.supervisor import DURATIONS_INTERVAL
+from raincheck.server.wait_policy import MIN_SAMPLES, SHORT_WAIT, SLACK
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 async def test_a_tool_that_was_quick_ten_times_is_answered_with_its_result_from_then_on() -> None:
     workshop = Workshop()
     async with workshop.open() as caller:
-        assert await workshop.learn(caller, QUICK) == ["task"] * ENOUGH
-        assert await workshop.learn(caller, QUICK) == ["complete"] * ENOUGH
+        assert await workshop.learn(caller, QUICK) == ["task"] * MIN_SAMPLES
+        assert await workshop.learn(caller, QUICK) == ["complete"] * MIN_SAMPLES
         result = await workshop.run(caller, QUICK)
         assert text_of(result) == "well"
         assert "taskId" not in result
@@ -28,13 +28,13 @@ async def test_a_tool_that_was_quick_ten_times_is_answered_with_its_result_from_
 async def test_what_ends_at_once_is_quick() -> None:
     workshop = Workshop()
     async with workshop.open() as caller:
-        assert await workshop.learn(caller, 0, ENOUGH + 1) == [*["task"] * ENOUGH, "complete"]
+        assert await workshop.learn(caller, 0, MIN_SAMPLES + 1) == [*["task"] * MIN_SAMPLES, "complete"]
 
 
 async def test_a_tool_that_was_slow_ten_times_is_answered_with_its_task_as_before() -> None:
     workshop = Workshop()
     async with workshop.open() as caller:
-        assert await workshop.learn(caller, SLOW, 2 * ENOUGH) == ["task"] * 2 * ENOUGH
+        assert await workshop.learn(caller, SLOW, 2 * MIN_SAMPLES) == ["task"] * 2 * MIN_SAMPLES
         assert await workshop.window() == 0
 
 
@@ -45,7 +45,7 @@ async def test_a_quick_tool_that_becomes_slow_hands_out_tasks_at_once_when_its_q
         quick = await workshop.window()
         assert quick > QUICK
         # At first each of them is waited for in vain, and then nobody waits.
-        assert await workshop.learn(caller, SLOW) == ["task"] * ENOUGH
+        assert await workshop.learn(caller, SLOW) == ["task"] * MIN_SAMPLES
         assert await workshop.window() == quick
         assert await workshop.learn(caller, SLOW, 60) == ["task"] * 60
         assert await workshop.window() == 0
@@ -86,13 +86,13 @@ async def test_what_its_author_expects_to_be_slow_is_a_task_at_once() -> None:
 async def test_what_its_author_expects_to_be_slow_is_answered_with_its_result_when_ten_were_quick() -> None:
     workshop = Workshop(expected=30)
     async with workshop.open() as caller:
-        assert await workshop.learn(caller, QUICK, ENOUGH + 1) == [*["task"] * ENOUGH, "complete"]
+        assert await workshop.learn(caller, QUICK, MIN_SAMPLES + 1) == [*["task"] * MIN_SAMPLES, "complete"]
 
 
 async def test_what_its_author_expects_to_be_quick_is_a_task_at_once_when_ten_were_slow() -> None:
     workshop = Workshop(expected=0.1)
     async with workshop.open() as caller:
-        assert await workshop.learn(caller, SLOW) == ["task"] * ENOUGH
+        assert await workshop.learn(caller, SLOW) == ["task"] * MIN_SAMPLES
         assert await workshop.window() == 0
 
 
@@ -111,14 +111,14 @@ async def test_what_the_author_has_set_is_done_whatever_was_measured(
 ) -> None:
     workshop = Workshop(**settings)
     async with workshop.open() as caller:
-        assert await workshop.learn(caller, seconds, 2 * ENOUGH) == [answer] * 2 * ENOUGH
+        assert await workshop.learn(caller, seconds, 2 * MIN_SAMPLES) == [answer] * 2 * MIN_SAMPLES
         assert await workshop.window() == settings.get("inline_for", 0)
 
 
 async def test_a_tool_that_hands_out_no_tasks_hands_out_none_however_slow_it_was() -> None:
     workshop = Workshop(mode="forbidden")
     async with workshop.open() as caller:
-        for _ in range(ENOUGH + 2):
+        for _ in range(MIN_SAMPLES + 2):
             call = asyncio.create_task(caller.call("take", {"seconds": SLOW}))
             await workshop.begun.get()
             workshop.clock.advance(SLOW)
@@ -159,7 +159,7 @@ async def test_calls_of_all_tiers_are_measured() -> None:
 async def test_calls_that_failed_count(end: str) -> None:
     workshop = Workshop()
     async with workshop.open() as caller:
-        for number in range(1, ENOUGH + 1):
+        for number in range(1, MIN_SAMPLES + 1):
             await workshop.run(caller, QUICK, end=end)
             assert (await workshop.explained()).measured == number
         if end == "refused":
@@ -173,13 +173,13 @@ async def test_calls_that_failed_count(end: str) -> None:
 async def test_calls_that_were_cancelled_do_not_count() -> None:
     workshop = Workshop()
     async with workshop.open() as caller:
-        await workshop.learn(caller, QUICK, ENOUGH - 1)
+        await workshop.learn(caller, QUICK, MIN_SAMPLES - 1)
         for _ in range(3):
             created = await (await workshop.begin(caller, SLOW))
             workshop.clock.advance(QUICK)
             await caller.cancel(created["taskId"])
             assert (await caller.until(created["taskId"]))["status"] == "cancelled"
-        assert (await workshop.explained()).measured == ENOUGH - 1
+        assert (await workshop.explained()).measured == MIN_SAMPLES - 1
         assert (await workshop.run(caller, QUICK))["resultType"] == "task"
         assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
 
@@ -204,6 +204,6 @@ async def test_a_caller_without_tasks_is_told_sooner_of_a_call_that_will_take_to
         call = asyncio.create_task(plain.call("take", {"seconds": SLOW}))
         task_id = await workshop.begun.get()
         # Beside whoever tells the store now and then what was measured, and happens to do so as often.
-        await workshop.clock.asleep(SOON, 1 + (SOON == LEARN_EVERY))
-        workshop.clock.advance(SOON)
+        await workshop.clock.asleep(SHORT_WAIT, 1 + (SHORT_WAIT == DURATIONS_INTERVAL))
+        workshop.clock.advance(SHORT_WAIT)
         assert (await call)["structuredContent"]["task_id"] == task_id

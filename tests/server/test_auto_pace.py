@@ -8,7 +8,7 @@ from caller import Caller
 from g1_caller import G1Caller, calling
 from wires import Message
 
-from raincheck.server.wait_policy import ENOUGH
+from raincheck.server.wait_policy import MIN_SAMPLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -66,12 +66,12 @@ async def test_a_tool_that_is_always_quick_is_asked_for_as_often_as_may_be() -> 
 async def test_a_tool_that_is_always_slow_is_asked_for_rarely_from_the_beginning_on() -> None:
     workshop = Workshop()
     async with workshop.open() as caller:
-        await workshop.learn(caller, SLOW, ENOUGH - 1)
+        await workshop.learn(caller, SLOW, MIN_SAMPLES - 1)
         # Nothing is known yet.
         assert (await make(caller, workshop))[1] == 500
         workshop = Workshop()
     async with workshop.open() as caller:
-        await workshop.learn(caller, SLOW, ENOUGH)
+        await workshop.learn(caller, SLOW, MIN_SAMPLES)
         task_id, first = await make(caller, workshop)
         assert first == round(SLOW_EDGE / 8 * 1_000)
         workshop.clock.advance(50)

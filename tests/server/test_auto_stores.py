@@ -12,10 +12,10 @@ from caller import Caller
 from plain_clock import WatchedClock
 
 from raincheck import open_store
-from raincheck.core.histogram import Sketch
-from raincheck.engine.worker.supervisor import LEARN_EVERY
+from raincheck.core.histogram import DurationHistogram
+from raincheck.engine.worker.supervisor import DURATIONS_INTERVAL
 from raincheck.errors import StoreUnavailable
-from raincheck.server.wait_policy import ENOUGH
+from raincheck.server.wait_policy import MIN_SAMPLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 async def measured_in(file: Path, namespace: str = "shop") -> int:
     """How many calls the file knows of."""
     async with open_store(file) as store:
-        known = await store.learn(namespace, {})
-    return known.get("take", Sketch()).total
+        known = await store.merge_durations(namespace, {})
+    return known.get("take", DurationHistogram()).total
 
 
 async def test_what_was_measured_before_a_restart_decides_after_it(tmp_path: Path) -> None:
@@ -35,9 +35,9 @@ async def test_what_was_measured_before_a_restart_decides_after_it(tmp_path: Pat
             assert await workshop.learn(caller, QUICK, calls) == ["task"] * calls
     workshop = Workshop(file)
     async with workshop.open() as caller:
-        assert (await workshop.explained()).measured == ENOUGH
+        assert (await workshop.explained()).measured == MIN_SAMPLES
         assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
-    assert await measured_in(file) == ENOUGH + 1
+    assert await measured_in(file) == MIN_SAMPLES + 1
 
 
 async def test_a_tool_that_was_slow_before_a_restart_is_known_to_be_slow_after_it(tmp_path: Path) -> None:
@@ -56,21 +56,21 @@ async def test_servers_on_one_file_learn_from_each_other(tmp_path: Path) -> None
     async with here.open() as one, there.open() as other:
         for workshop, caller in ((here, one), (there, other)):
             # Each runs what it is called for itself.
-            assert await workshop.learn(caller, QUICK, ENOUGH // 2) == ["task"] * (ENOUGH // 2)
+            assert await workshop.learn(caller, QUICK, MIN_SAMPLES // 2) == ["task"] * (MIN_SAMPLES // 2)
         for _ in range(2):
             await go_by(clock, here, there)
         for workshop, caller in ((here, one), (there, other)):
-            assert (await workshop.explained()).measured >= ENOUGH
+            assert (await workshop.explained()).measured >= MIN_SAMPLES
             assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
-    assert await measured_in(tmp_path / "tasks.db") == ENOUGH + 2
+    assert await measured_in(tmp_path / "tasks.db") == MIN_SAMPLES + 2
 
 
 async def go_by(clock: WatchedClock, *workshops: Workshop) -> None:
     """Let the time pass after which servers tell and hear what was measured, and let them do so."""
-    await clock.asleep(LEARN_EVERY, len(workshops))
-    clock.advance(LEARN_EVERY)
+    await clock.asleep(DURATIONS_INTERVAL, len(workshops))
+    clock.advance(DURATIONS_INTERVAL)
     await asyncio.sleep(0)
-    await clock.asleep(LEARN_EVERY, len(workshops))
+    await clock.asleep(DURATIONS_INTERVAL, len(workshops))
 
 
 async def test_servers_of_other_names_on_one_file_do_not(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_servers_of_other_names_on_one_file_do_not(tmp_path: Path) -> None
     async with there.open() as caller:
         assert (await there.explained()).measured == 0
         assert (await there.run(caller, QUICK))["resultType"] == "task"
-    assert (await measured_in(file), await measured_in(file, "elsewhere")) == (ENOUGH, 1)
+    assert (await measured_in(file), await measured_in(file, "elsewhere")) == (MIN_SAMPLES, 1)
 
 
 async def test_a_server_that_does_not_work_itself_knows_what_others_have_measured(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_a_server_that_does_not_work_itself_knows_what_others_have_measure
         await here.learn(one, QUICK)
         await go_by(clock, here, idle)
         await go_by(clock, here, idle)
-        assert (await idle.explained()).measured == ENOUGH
+        assert (await idle.explained()).measured == MIN_SAMPLES
         assert await idle.window() == await here.window() > 0
 
 
@@ -107,20 +107,20 @@ class Deaf(Away):
         self.listens.set()
         self.told = asyncio.Event()
 
-    async def learn(self, *args: Any, **kwargs: Any) -> Any:
+    async def merge_durations(self, *args: Any, **kwargs: Any) -> Any:
         self.told.set()
         if self.is_deaf:
             self.missed.set()
             raise StoreUnavailable("a store", "it is out of reach for a while")
         await self.listens.wait()
-        return await self._store.learn(*args, **kwargs)
+        return await self._store.merge_durations(*args, **kwargs)
 
 
 async def until_again(event: asyncio.Event, workshop: Workshop, caller: Caller) -> None:
     """Let time pass until something happens once more."""
     event.clear()
     for _ in range(500):
-        workshop.clock.advance(LEARN_EVERY)
+        workshop.clock.advance(DURATIONS_INTERVAL)
         await caller.request("server/discover")
         if event.is_set():
             return
@@ -134,7 +134,7 @@ async def test_while_nothing_can_be_kept_of_what_is_measured_it_counts_here_and_
     async with workshop.open() as caller:
         await caller.request("server/discover")
         away.is_deaf = True
-        for number in range(1, ENOUGH + 1):
+        for number in range(1, MIN_SAMPLES + 1):
             assert (await workshop.run(caller, QUICK))["resultType"] == "task"
             # Somebody tries again now and then, in vain.
             await until_again(away.missed, workshop, caller)
@@ -144,8 +144,8 @@ async def test_while_nothing_can_be_kept_of_what_is_measured_it_counts_here_and_
         away.is_deaf = False
         for _ in range(3):
             await until_again(away.told, workshop, caller)
-            assert await workshop.measured(caller, ENOUGH + 1) == ENOUGH + 1
-    assert await measured_in(tmp_path / "tasks.db") == ENOUGH + 1
+            assert await workshop.measured(caller, MIN_SAMPLES + 1) == MIN_SAMPLES + 1
+    assert await measured_in(tmp_path / "tasks.db") == MIN_SAMPLES + 1
 
 
 async def test_while_it_is_being_told_what_was_measured_counts_once(

@@ -59,7 +59,7 @@ class LaterWire(HttpWire):
 
 
 def make(store: str | Path = "memory:") -> Shop:
-    shop = Shop(store, settings=replace(QUICK, concurrency=16, patience=5.0))
+    shop = Shop(store, settings=replace(QUICK, concurrency=16, park_after=5.0))
     add_greeting(shop, inline_for=0)
     add_all_kinds(shop)
 

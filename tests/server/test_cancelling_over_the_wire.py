@@ -15,7 +15,7 @@ from raincheck.core.lifecycle import Phase
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 ONE_AT_A_TIME = Settings(
-    concurrency=1, lease=1.0, patience=0.05, grace=0.2, report_every=0.02, look_every=QUICK.look_every
+    concurrency=1, lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, poll_interval=QUICK.poll_interval
 )
 
 

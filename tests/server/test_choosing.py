@@ -9,20 +9,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raincheck.core.histogram import EDGES, LAST, MOST, Sketch
+from raincheck.core.histogram import BUCKET_EDGES, LAST_BUCKET, MAX_DURATIONS, DurationHistogram
 from raincheck.server import wait_policy
-from raincheck.server.tools.policy import LONGEST_INLINE, Mode, TaskPolicy
+from raincheck.server.tools.policy import MAX_INLINE_WAIT, Mode, TaskPolicy
 from raincheck.server.wait_policy import (
-    ENOUGH,
-    LONGEST_CHOSEN,
     MARGIN,
+    MAX_CHOSEN_WAIT,
+    MIN_SAMPLES,
+    SHORT_WAIT,
     SLACK,
-    SOON,
-    TASK_COSTS,
-    Choice,
-    Known,
-    choose_inline,
-    choose_plain,
+    TASK_COST,
+    DurationEstimate,
+    WaitDecision,
+    choose_fallback_wait,
+    choose_inline_wait,
 )
 
 AUTO = TaskPolicy()
@@ -30,26 +30,26 @@ AUTO = TaskPolicy()
 QUICK, SECOND, HALF_A_MINUTE, MINUTE, HOUR = 0.128, 1.024, 32.768, 65.536, 4194.304
 """About: the upper edges of their buckets, so that a sketch says of them just that."""
 
-WAITS = [0.0, *(edge + SLACK for edge in EDGES if edge + SLACK <= LONGEST_CHOSEN)]
+WAITS = [0.0, *(edge + SLACK for edge in BUCKET_EDGES if edge + SLACK <= MAX_CHOSEN_WAIT)]
 
 
-def took(counts: Mapping[float, int]) -> Sketch:
+def took(counts: Mapping[float, int]) -> DurationHistogram:
     """So many calls that took so many seconds."""
-    sketch = Sketch()
+    sketch = DurationHistogram()
     for seconds, count in counts.items():
         for _ in range(count):
-            sketch = sketch.with_one(seconds)
+            sketch = sketch.with_duration(seconds)
     return sketch
 
 
-def measured(counts: Mapping[float, int], expected: float | None = None) -> Known:
-    return Known.of(took(counts), expected)
+def measured(counts: Mapping[float, int], expected: float | None = None) -> DurationEstimate:
+    return DurationEstimate.from_measurements(took(counts), expected)
 
 
-def cost(sketch: Sketch, wait: float) -> float:
+def cost(sketch: DurationHistogram, wait: float) -> float:
     """What it costs to wait so long, on average: nothing for a call that ends, the wait and a task for any other."""
-    outlast = sum(count for bucket, count in sketch.counts.items() if not wait or EDGES[bucket] + SLACK > wait)
-    return outlast / sketch.total * (TASK_COSTS + wait)
+    outlast = sum(count for bucket, count in sketch.counts.items() if not wait or BUCKET_EDGES[bucket] + SLACK > wait)
+    return outlast / sketch.total * (TASK_COST + wait)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def cost(sketch: Sketch, wait: float) -> float:
     [
         pytest.param({QUICK: 10}, QUICK, id="all quick"),
         pytest.param({8 * SECOND: 100}, 8 * SECOND, id="all sure to end before long"),
-        pytest.param({0.0: 10}, EDGES[0], id="all at once"),
+        pytest.param({0.0: 10}, BUCKET_EDGES[0], id="all at once"),
         pytest.param({0.0: 5, QUICK: 5}, QUICK, id="some at once and all quick"),
         pytest.param({MINUTE: 10}, 0.0, id="all slow"),
         pytest.param({HOUR: 300, MINUTE: 200}, 0.0, id="all slow in two ways"),
@@ -76,111 +76,128 @@ def test_a_call_waits_as_long_as_costs_least_over_those_that_were_measured(
     counts: Mapping[float, int], wait: float
 ) -> None:
     known = measured(counts)
-    chosen = choose_inline(AUTO, known).seconds
-    assert chosen == min(WAITS, key=lambda one: cost(known.sketch, one))
+    chosen = choose_inline_wait(AUTO, known).seconds
+    assert chosen == min(WAITS, key=lambda one: cost(known.histogram, one))
     # Within the bucket that it is in, and a little for the end to get around.
     assert wait <= max(chosen - SLACK, 0.0) <= wait * 2**0.25
 
 
 def test_of_waits_that_cost_the_same_the_shortest_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     # One that half of the calls outlast costs as much as none, if a task costs as much as the wait.
-    monkeypatch.setattr(wait_policy, "TASK_COSTS", SECOND + SLACK)
-    assert choose_inline(AUTO, measured({SECOND: 5, HOUR: 5})).seconds == 0.0
-    assert choose_inline(AUTO, measured({SECOND: 6, HOUR: 4})).seconds == SECOND + SLACK
+    monkeypatch.setattr(wait_policy, "TASK_COST", SECOND + SLACK)
+    assert choose_inline_wait(AUTO, measured({SECOND: 5, HOUR: 5})).seconds == 0.0
+    assert choose_inline_wait(AUTO, measured({SECOND: 6, HOUR: 4})).seconds == SECOND + SLACK
 
 
 def test_what_takes_longer_than_ten_seconds_is_worth_a_task_however_sure_it_is_to_end() -> None:
-    assert choose_inline(AUTO, measured({EDGES[53]: MOST})).seconds == EDGES[53] + SLACK < LONGEST_CHOSEN
-    assert choose_inline(AUTO, measured({EDGES[54]: MOST})).seconds == 0.0
+    assert (
+        choose_inline_wait(AUTO, measured({BUCKET_EDGES[53]: MAX_DURATIONS})).seconds
+        == BUCKET_EDGES[53] + SLACK
+        < MAX_CHOSEN_WAIT
+    )
+    assert choose_inline_wait(AUTO, measured({BUCKET_EDGES[54]: MAX_DURATIONS})).seconds == 0.0
 
 
-SKETCHES = st.dictionaries(st.integers(0, LAST), st.integers(1, 60), min_size=1, max_size=8).map(Sketch)
+SKETCHES = st.dictionaries(st.integers(0, LAST_BUCKET), st.integers(1, 60), min_size=1, max_size=8).map(
+    DurationHistogram
+)
 
 
 @given(SKETCHES)
-@example(Sketch({52: 486, 53: 25, 99: 1}))
-@example(Sketch({0: MOST}))
-@example(Sketch({54: 10}))
-def test_no_other_wait_would_cost_less(sketch: Sketch) -> None:
-    chosen = choose_inline(AUTO, Known(sketch, "in tests")).seconds
-    assert 0 <= chosen <= LONGEST_CHOSEN
-    for wait in (*WAITS, LONGEST_CHOSEN):
+@example(DurationHistogram({52: 486, 53: 25, 99: 1}))
+@example(DurationHistogram({0: MAX_DURATIONS}))
+@example(DurationHistogram({54: 10}))
+def test_no_other_wait_would_cost_less(sketch: DurationHistogram) -> None:
+    chosen = choose_inline_wait(AUTO, DurationEstimate(sketch, "in tests")).seconds
+    assert 0 <= chosen <= MAX_CHOSEN_WAIT
+    for wait in (*WAITS, MAX_CHOSEN_WAIT):
         assert cost(sketch, chosen) <= cost(sketch, wait) + 1e-9
 
 
 @given(SKETCHES, st.integers())
-def test_the_same_is_chosen_for_the_same_calls_in_whatever_order_they_came(sketch: Sketch, seed: int) -> None:
+def test_the_same_is_chosen_for_the_same_calls_in_whatever_order_they_came(
+    sketch: DurationHistogram, seed: int
+) -> None:
     mixed = list(sketch.counts.items())
     Random(seed).shuffle(mixed)
-    again = Sketch(dict(mixed))
-    assert choose_inline(AUTO, Known(sketch, "so")) == choose_inline(AUTO, Known(again, "so"))
-    assert choose_plain(AUTO, Known(sketch, "so"), 45) == choose_plain(AUTO, Known(again, "so"), 45)
+    again = DurationHistogram(dict(mixed))
+    assert choose_inline_wait(AUTO, DurationEstimate(sketch, "so")) == choose_inline_wait(
+        AUTO, DurationEstimate(again, "so")
+    )
+    assert choose_fallback_wait(AUTO, DurationEstimate(sketch, "so"), 45) == choose_fallback_wait(
+        AUTO, DurationEstimate(again, "so"), 45
+    )
 
 
-@given(SKETCHES, st.none() | st.floats(0, LONGEST_INLINE), st.sampled_from([0.1, 1, 45, 3_600]))
+@given(SKETCHES, st.none() | st.floats(0, MAX_INLINE_WAIT), st.sampled_from([0.1, 1, 45, 3_600]))
 def test_a_caller_without_tasks_never_waits_longer_than_it_may(
-    sketch: Sketch, inline_for: float | None, wait: float
+    sketch: DurationHistogram, inline_for: float | None, wait: float
 ) -> None:
-    chosen = choose_plain(TaskPolicy(inline_for=inline_for), Known(sketch, "in tests"), wait).seconds
+    chosen = choose_fallback_wait(TaskPolicy(inline_for=inline_for), DurationEstimate(sketch, "in tests"), wait).seconds
     assert 0 < chosen <= wait
 
 
 @given(SKETCHES, st.lists(st.floats(0, 10**7), min_size=2))
-def test_the_end_that_is_expected_never_comes_nearer_while_a_call_goes_on(sketch: Sketch, moments: list[float]) -> None:
-    known = Known(sketch, "in tests")
-    ends = [passed + (known.left_after(passed) or 0.0) for passed in sorted(moments)]
+def test_the_end_that_is_expected_never_comes_nearer_while_a_call_goes_on(
+    sketch: DurationHistogram, moments: list[float]
+) -> None:
+    known = DurationEstimate(sketch, "in tests")
+    ends = [passed + (known.remaining_after(passed) or 0.0) for passed in sorted(moments)]
     assert all(earlier <= later + 1e-6 for earlier, later in pairwise(ends))
 
 
 def test_what_is_left_is_known_by_the_calls_that_took_longer() -> None:
     known = measured({SECOND: 8, MINUTE: 2})
-    assert known.left_after(0) == SECOND
-    assert known.left_after(SECOND / 2) == SECOND / 2
-    assert known.left_after(2 * SECOND) == pytest.approx(MINUTE - 2 * SECOND)
-    assert known.left_after(MINUTE - 5) == pytest.approx(5)
+    assert known.remaining_after(0) == SECOND
+    assert known.remaining_after(SECOND / 2) == SECOND / 2
+    assert known.remaining_after(2 * SECOND) == pytest.approx(MINUTE - 2 * SECOND)
+    assert known.remaining_after(MINUTE - 5) == pytest.approx(5)
     # Nobody has seen one that took so long.
-    assert known.left_after(2 * MINUTE) is None
-    assert Known.of(Sketch(), None).left_after(0) is None
+    assert known.remaining_after(2 * MINUTE) is None
+    assert DurationEstimate.from_measurements(DurationHistogram(), None).remaining_after(0) is None
 
 
 def test_what_the_author_expects_counts_until_enough_calls_are_measured_and_not_after() -> None:
-    for count in range(ENOUGH):
-        assert choose_inline(AUTO, measured({HOUR: count}, expected=0.1)).seconds == 0.1 * MARGIN + SLACK
+    for count in range(MIN_SAMPLES):
+        assert choose_inline_wait(AUTO, measured({HOUR: count}, expected=0.1)).seconds == 0.1 * MARGIN + SLACK
         # Without that, nothing is known, whatever the few that were measured took.
-        assert choose_inline(AUTO, measured({QUICK: count})).seconds == 0.0
-    assert choose_inline(AUTO, measured({HOUR: ENOUGH}, expected=0.1)).seconds == 0.0
-    assert choose_inline(AUTO, measured({QUICK: ENOUGH - 1}, expected=30)).seconds == 0.0
-    assert choose_inline(AUTO, measured({QUICK: ENOUGH}, expected=30)).seconds == QUICK + SLACK
-    assert choose_inline(AUTO, measured({QUICK: ENOUGH})).seconds == QUICK + SLACK
+        assert choose_inline_wait(AUTO, measured({QUICK: count})).seconds == 0.0
+    assert choose_inline_wait(AUTO, measured({HOUR: MIN_SAMPLES}, expected=0.1)).seconds == 0.0
+    assert choose_inline_wait(AUTO, measured({QUICK: MIN_SAMPLES - 1}, expected=30)).seconds == 0.0
+    assert choose_inline_wait(AUTO, measured({QUICK: MIN_SAMPLES}, expected=30)).seconds == QUICK + SLACK
+    assert choose_inline_wait(AUTO, measured({QUICK: MIN_SAMPLES})).seconds == QUICK + SLACK
 
 
 @pytest.mark.parametrize("expected", [0, 0.0001, 0.1, 1, 4])
 def test_a_call_may_well_take_twice_as_long_as_its_author_expects(expected: float) -> None:
-    assert choose_inline(AUTO, Known.of(Sketch(), expected)).seconds == 2 * expected + SLACK
+    assert (
+        choose_inline_wait(AUTO, DurationEstimate.from_measurements(DurationHistogram(), expected)).seconds
+        == 2 * expected + SLACK
+    )
 
 
 @pytest.mark.parametrize("expected", [5, 30, 86_400])
 def test_what_its_author_expects_to_take_long_is_a_task_at_once(expected: float) -> None:
-    assert choose_inline(AUTO, Known.of(Sketch(), expected)).seconds == 0.0
+    assert choose_inline_wait(AUTO, DurationEstimate.from_measurements(DurationHistogram(), expected)).seconds == 0.0
 
 
 def test_what_is_left_of_a_call_of_which_only_its_author_knows_is_what_they_expect() -> None:
-    left = Known.of(Sketch(), 30).left_after(0)
+    left = DurationEstimate.from_measurements(DurationHistogram(), 30).remaining_after(0)
     assert left is not None
     assert 30 <= left <= 30 * 2**0.25
 
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
-@pytest.mark.parametrize("inline_for", [0, 2, LONGEST_INLINE])
+@pytest.mark.parametrize("inline_for", [0, 2, MAX_INLINE_WAIT])
 @pytest.mark.parametrize("counts", [{}, {QUICK: 100}, {HOUR: 100}], ids=str)
 def test_what_the_author_sets_is_what_is_done(mode: Mode, inline_for: float, counts: Mapping[float, int]) -> None:
     policy = TaskPolicy(mode=mode, inline_for=inline_for, expected=30)
-    assert choose_inline(policy, measured(counts, expected=30)) == Choice(inline_for, "set by its author")
+    assert choose_inline_wait(policy, measured(counts, expected=30)) == WaitDecision(inline_for, "set by its author")
 
 
 def test_what_is_to_run_as_a_task_does_so_however_quick_it_is() -> None:
     required = TaskPolicy(mode="required")
-    assert choose_inline(required, measured({QUICK: 100})) == Choice(0.0, "it is to run as a task")
+    assert choose_inline_wait(required, measured({QUICK: 100})) == WaitDecision(0.0, "it is to run as a task")
 
 
 @pytest.mark.parametrize(
@@ -190,56 +207,65 @@ def test_what_is_to_run_as_a_task_does_so_however_quick_it_is() -> None:
         (measured({SECOND: 93, HOUR: 7}), "of the latest 100 calls, 93% end within 1.3 s"),
         (measured({HALF_A_MINUTE: 10}), "of the latest 10 calls, 0% end within 10 s: it is not worth waiting"),
         (measured({QUICK: 1, HOUR: 99}), "of the latest 100 calls, 1% end within 10 s: it is not worth waiting"),
-        (Known.of(Sketch(), 0.128), "its author expects 128 ms"),
-        (Known.of(Sketch(), 30), "its author expects 30 s: it is not worth waiting"),
-        (Known.of(Sketch(), None), "0 of 10 calls are measured, and no expected= was declared"),
+        (DurationEstimate.from_measurements(DurationHistogram(), 0.128), "its author expects 128 ms"),
+        (
+            DurationEstimate.from_measurements(DurationHistogram(), 30),
+            "its author expects 30 s: it is not worth waiting",
+        ),
+        (
+            DurationEstimate.from_measurements(DurationHistogram(), None),
+            "0 of 10 calls are measured, and no expected= was declared",
+        ),
         (measured({QUICK: 9}), "9 of 10 calls are measured, and no expected= was declared"),
     ],
 )
-def test_the_reason_is_told_in_words(known: Known, why: str) -> None:
-    assert choose_inline(AUTO, known).why == why
+def test_the_reason_is_told_in_words(known: DurationEstimate, why: str) -> None:
+    assert choose_inline_wait(AUTO, known).reason == why
 
 
 @pytest.mark.parametrize("seconds", [9.0, 9.8, 10.0, 10.1, 11.0, 11.6, 12.0])
 def test_a_reason_does_not_say_that_calls_end_in_time_which_it_does_not_wait_for(seconds: float) -> None:
-    chosen = choose_inline(AUTO, measured({seconds: 10}))
-    assert ("100% end" in chosen.why) is (chosen.seconds > 0)
+    chosen = choose_inline_wait(AUTO, measured({seconds: 10}))
+    assert ("100% end" in chosen.reason) is (chosen.seconds > 0)
 
 
 @pytest.mark.parametrize(
     ("known", "settings", "seconds"),
     [
-        (Known.of(Sketch(), None), {}, 45),
-        (Known.of(Sketch(), 0.1), {}, 45),
-        (Known.of(Sketch(), 30), {}, 45),
-        (Known.of(Sketch(), 300), {}, SOON),
+        (DurationEstimate.from_measurements(DurationHistogram(), None), {}, 45),
+        (DurationEstimate.from_measurements(DurationHistogram(), 0.1), {}, 45),
+        (DurationEstimate.from_measurements(DurationHistogram(), 30), {}, 45),
+        (DurationEstimate.from_measurements(DurationHistogram(), 300), {}, SHORT_WAIT),
         (measured({HOUR: 9}), {}, 45),
-        (measured({HOUR: 10}), {}, SOON),
-        (measured({MINUTE: 100}), {}, SOON),
+        (measured({HOUR: 10}), {}, SHORT_WAIT),
+        (measured({MINUTE: 100}), {}, SHORT_WAIT),
         (measured({HALF_A_MINUTE: 10}), {}, 45),
         (measured({HALF_A_MINUTE: 1, HOUR: 9}), {}, 45),
-        (measured({HALF_A_MINUTE: 1, HOUR: 10}), {}, SOON),
+        (measured({HALF_A_MINUTE: 1, HOUR: 10}), {}, SHORT_WAIT),
         (measured({HOUR: 10}), {"inline_for": 20}, 20),
-        (measured({HOUR: 10}), {"inline_for": 0}, SOON),
+        (measured({HOUR: 10}), {"inline_for": 0}, SHORT_WAIT),
         (measured({QUICK: 10}), {"inline_for": 0}, 45),
     ],
 )
 def test_a_caller_without_tasks_waits_as_long_as_it_may_unless_that_is_of_no_use(
-    known: Known, settings: Mapping[str, Any], seconds: float
+    known: DurationEstimate, settings: Mapping[str, Any], seconds: float
 ) -> None:
-    assert choose_plain(TaskPolicy(**settings), known, 45).seconds == seconds
+    assert choose_fallback_wait(TaskPolicy(**settings), known, 45).seconds == seconds
 
 
-@pytest.mark.parametrize(("counts", "wait", "seconds"), [({HOUR: 10}, 2, 2), ({2 * HOUR: 10}, 3_600, SOON)])
+@pytest.mark.parametrize(("counts", "wait", "seconds"), [({HOUR: 10}, 2, 2), ({2 * HOUR: 10}, 3_600, SHORT_WAIT)])
 def test_a_caller_without_tasks_is_told_soon_if_not_at_once(
     counts: Mapping[float, int], wait: float, seconds: float
 ) -> None:
-    assert choose_plain(AUTO, measured(counts), wait).seconds == seconds
+    assert choose_fallback_wait(AUTO, measured(counts), wait).seconds == seconds
 
 
 def test_a_caller_without_tasks_is_told_why_in_words() -> None:
-    assert choose_plain(AUTO, measured({QUICK: 10}), 45).why == "such callers wait as long as plain_wait says"
-    slow = choose_plain(AUTO, measured({SECOND: 1, HOUR: 19}), 45)
-    assert slow.why == "of the latest 20 calls, 5% end within 45 s: it is no use to wait"
-    expected = choose_plain(AUTO, Known.of(Sketch(), 300), 45)
-    assert expected.why == "its author expects 5 min: it is no use to wait"
+    assert (
+        choose_fallback_wait(AUTO, measured({QUICK: 10}), 45).reason
+        == "such callers wait as long as fallback_wait says"
+    )
+    slow = choose_fallback_wait(AUTO, measured({SECOND: 1, HOUR: 19}), 45)
+    assert slow.reason == "of the latest 20 calls, 5% end within 45 s: it is no use to wait"
+    expected = choose_fallback_wait(AUTO, DurationEstimate.from_measurements(DurationHistogram(), 300), 45)
+    assert expected.reason == "its author expects 5 min: it is no use to wait"

@@ -19,7 +19,9 @@ from raincheck.errors import InvalidValue
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-AT_ONCE = RetryPolicy(attempts=3, first=RetryPolicy().first * 0, most=RetryPolicy().most * 0, jitter=0)
+AT_ONCE = RetryPolicy(
+    attempts=3, first_wait=RetryPolicy().first_wait * 0, max_wait=RetryPolicy().max_wait * 0, jitter=0
+)
 
 
 class Basket(BaseModel):

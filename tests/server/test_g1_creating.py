@@ -95,7 +95,7 @@ async def test_a_task_is_in_the_store_before_its_caller_has_it(tmp_path: Path) -
         for _ in range(5):
             task = await caller.create("gated")
             created_at = datetime.fromisoformat(task["createdAt"])
-            kept = await store.load(TaskId(task["taskId"]), Scope.of("shop", Owner.local()), now=created_at)
+            kept = await store.load(TaskId(task["taskId"]), Scope.for_owner("shop", Owner.local()), now=created_at)
             assert kept.status == "working"
 
 
@@ -128,7 +128,7 @@ async def test_ids_are_the_servers_own_and_have_nothing_that_could_be_guessed() 
 async def test_a_model_is_told_that_the_work_goes_on_in_the_tools_own_words_or_in_ours() -> None:
     shop = Shop(works=False)
     add_gated(shop)
-    add_gated(shop, "bake", meanwhile="The bread is in the oven.")
+    add_gated(shop, "bake", immediate_response="The bread is in the oven.")
     async with calling(shop) as caller:
         told = (await caller.call("gated", task={}))["_meta"][IMMEDIATE]
         assert "gated" in told

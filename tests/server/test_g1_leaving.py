@@ -44,7 +44,7 @@ IN_EVERY_WAY = pytest.mark.parametrize("leave", [break_the_stream, take_it_back,
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody tells us of a broken connection, so it is looked for now and then: here, all the time."""
-    monkeypatch.setattr(disconnect, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(disconnect, "POLL_INTERVAL", 0.01)
 
 
 Pair = tuple[tuple[G1Caller, HttpLink], tuple[G1Caller, HttpLink]]

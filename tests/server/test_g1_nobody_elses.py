@@ -157,7 +157,7 @@ async def test_what_has_expired_is_forgotten_before_long() -> None:
     async with calling(door.shop) as caller:
         task_id = await caller.start("say")
         await door.shop.tasks.engine.wait(task_id, owner=door.who)
-        store: Any = getattr(door.shop.tasks.engine, "_means").store  # noqa: B009 - it has no public name
+        store: Any = getattr(door.shop.tasks.engine, "_deps").store  # noqa: B009 - it has no public name
         scope, early = Scope.everything(), door.clock.now()
         assert (await store.load(TaskId(task_id), scope, now=early)).id == task_id
         while await _is_kept(store, task_id, scope, early):

@@ -88,7 +88,7 @@ class Undecided:
 async def test_one_who_never_says_whose_a_request_is_does_not_hold_up_the_handshake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(middleware, "DECLARED_WITHIN", 0.05)
+    monkeypatch.setattr(middleware, "OWNER_TIMEOUT", 0.05)
     undecided = Undecided()
     shop = Shop(owner=undecided)
     gate = add_gated(shop)

@@ -22,7 +22,7 @@ from wires import Message
 
 from raincheck import TaskContext
 from raincheck.server.sdk_compat import connection_of, lowlevel_of
-from raincheck.server.v2025.notifications import STATE
+from raincheck.server.v2025.notifications import PUSHES_KEY
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -60,7 +60,7 @@ async def test_a_connection_keeps_nothing_of_tasks_that_have_ended(way: str) -> 
             await caller.until(await caller.start("say"), "completed")
         await caller.ping()
         (connection,) = seeing.connections
-        assert connection.state[STATE] == {}
+        assert connection.state[PUSHES_KEY] == {}
         assert jobs() == set()
 
 
@@ -73,7 +73,7 @@ async def test_a_connection_that_closes_is_pushed_nothing_more_and_leaves_no_job
             async with calling(shop) as caller:
                 ids = [await caller.start("gated") for _ in range(3)]
                 await gate.begun.wait()
-                assert seeing.connections[0].state[STATE].keys() == set(ids)
+                assert seeing.connections[0].state[PUSHES_KEY].keys() == set(ids)
                 assert len(jobs()) == 6
         else:
             async with g1_serving(shop.mcp) as serving:
@@ -84,7 +84,7 @@ async def test_a_connection_that_closes_is_pushed_nothing_more_and_leaves_no_job
                     await wire.end()
                 await until(lambda: not jobs(), stays)
         await until(lambda: not jobs(), stays)
-        assert seeing.connections[0].state[STATE] == {}
+        assert seeing.connections[0].state[PUSHES_KEY] == {}
         # The work goes on: it was its result that nobody waits for.
         assert not gate.stopped.is_set()
         gate.open.set()
@@ -102,7 +102,7 @@ async def test_calls_and_results_over_and_over_leave_nothing_behind() -> None:
             await caller.result(await caller.start("say"))
         await caller.ping()
         assert len(asyncio.all_tasks()) <= before
-        assert seeing.connections[0].state[STATE] == {}
+        assert seeing.connections[0].state[PUSHES_KEY] == {}
 
 
 MESSAGE: TypeAdapter[Any] = TypeAdapter(JSONRPCMessage)

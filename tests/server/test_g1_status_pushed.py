@@ -225,7 +225,7 @@ async def test_a_call_that_is_made_again_on_another_connection_is_told_of_there_
 async def test_a_connection_is_told_of_so_many_tasks_at_once_and_polls_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("raincheck.server.v2025.notifications.MOST", 2)
+    monkeypatch.setattr("raincheck.server.v2025.notifications.MAX_TASKS_PER_CONNECTION", 2)
     shop = Shop()
     gate = add_gated(shop)
     async with calling(shop) as caller:

@@ -31,7 +31,7 @@ LOOK = 15.0
 @pytest.fixture(autouse=True)
 def looks_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the clock need not be moved so often."""
-    monkeypatch.setattr(disconnect, "LOOK_EVERY", LOOK)
+    monkeypatch.setattr(disconnect, "POLL_INTERVAL", LOOK)
 
 
 async def begin(caller: G1Caller) -> tuple[str, Begun, Asked]:
@@ -72,7 +72,7 @@ async def until_asked(caller: G1Caller, clock: FakeClock) -> tuple[float, Asked]
     """The question, and how many seconds it took to come."""
     seconds = 0.0
     while await caller.asks_nothing():
-        assert seconds <= 2 * disconnect.MAY_RETURN, "never asked"
+        assert seconds <= 2 * disconnect.RECONNECT_TIMEOUT, "never asked"
         clock.advance(LOOK)
         seconds += LOOK
     return seconds, await caller.question()
@@ -86,7 +86,7 @@ async def test_one_who_stays_away_is_waited_for_so_long_and_then_another_is_aske
         waiting_too = await other.wait(task_id)
         seconds, question = await until_asked(other, clock)
         # It takes a look or two to see that it is away.
-        assert disconnect.MAY_RETURN <= seconds <= disconnect.MAY_RETURN + 3 * LOOK
+        assert disconnect.RECONNECT_TIMEOUT <= seconds <= disconnect.RECONNECT_TIMEOUT + 3 * LOOK
         assert (question.params, question.stream) == (asked.params, waiting_too.id)
         await other.reply(question, result=YES)
         assert text_of(await waiting_too.result()) == "Hello, Ada!"
@@ -116,7 +116,7 @@ async def test_one_who_answers_while_it_may_return_has_answered_and_nobody_else_
     heard = add_greeting(shop)
     async with somebody_stays_away(shop, clock) as (task_id, first, _, _, asked, other):
         waiting_too = await other.wait(task_id)
-        for _ in range(int(disconnect.MAY_RETURN / LOOK) - 1):
+        for _ in range(int(disconnect.RECONNECT_TIMEOUT / LOOK) - 1):
             clock.advance(LOOK)
             assert await other.asks_nothing()
         await first.reply(asked, result=YES)
@@ -191,9 +191,9 @@ async def test_a_caller_whose_own_task_goes_on_is_not_asked_again_when_it_waits_
 async def test_a_caller_whose_streams_are_all_broken_is_asked_for_its_task_again_when_it_listens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_tasks, "ANSWERED_WITHIN", 0.3)
+    monkeypatch.setattr(client_tasks, "RESPONSE_TIMEOUT", 0.3)
     # However long this test takes.
-    monkeypatch.setattr(client_tasks, "MOST_TRIES", 100)
+    monkeypatch.setattr(client_tasks, "MAX_FETCH_TRIES", 100)
     clock = FakeClock()
     shop = Shop(clock=clock)
     heard = add_greeting(shop)
@@ -217,7 +217,7 @@ async def test_a_caller_whose_streams_are_all_broken_is_asked_for_its_task_again
 async def test_when_a_caller_whose_own_task_went_on_is_heard_of_no_more_another_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_tasks, "ANSWERED_WITHIN", 0.05)
+    monkeypatch.setattr(client_tasks, "RESPONSE_TIMEOUT", 0.05)
     clock = FakeClock()
     shop = Shop(clock=clock)
     heard = add_greeting(shop)
@@ -267,9 +267,9 @@ async def test_however_many_wait_behind_one_who_is_asked_one_looks_whether_it_is
 
     async def until_away(ctx: AnyContext, clock: Clock) -> None:
         looks.append(ctx)
-        await disconnect.until_away(ctx, clock)
+        await disconnect.wait_until_away(ctx, clock)
 
-    monkeypatch.setattr(elicitation, "until_away", until_away)
+    monkeypatch.setattr(elicitation, "wait_until_away", until_away)
     shop = Shop()
     heard = add_greeting(shop)
     async with connected(shop) as first, connected(shop) as other:

@@ -17,20 +17,20 @@ from shop import QUICK, Shop
 from wares import add_gated, run_sql, text_of
 
 from raincheck.server.sdk_compat import lowlevel_of
-from raincheck.server.stream_limits import RESULTS, Room
-from raincheck.server.v2025.middleware import G1Middleware
+from raincheck.server.stream_limits import RESULT_LIMITS, StreamLimit
+from raincheck.server.v2025.middleware import V2025Middleware
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
-LEASED = replace(QUICK, lease=86_400, report_every=0)
+LEASED = replace(QUICK, lease=86_400, progress_interval=0)
 """A lease that does not run out when a test moves the clock, and reports that don't wait for it to move."""
 
 
 def watches_of(shop: Shop) -> dict[str, Any]:
     """The tasks that somebody is being kept up to date about."""
-    (ours,) = [one for one in lowlevel_of(shop.mcp).middleware if isinstance(one, G1Middleware)]
-    return getattr(getattr(getattr(ours, "_pushing"), "_watching"), "_watches")  # noqa: B009 - it has no public name
+    (ours,) = [one for one in lowlevel_of(shop.mcp).middleware if isinstance(one, V2025Middleware)]
+    return getattr(getattr(getattr(ours, "_notifier"), "_follower"), "_followed")  # noqa: B009 - it has no public name
 
 
 @pytest.mark.requirement("g1-result-blocks")
@@ -123,7 +123,9 @@ async def test_many_may_wait_on_one_connection_each_for_a_task_of_its_own() -> N
 
 
 async def test_there_is_room_for_so_many_and_one_that_ends_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.v2025.methods.RESULTS", replace(RESULTS, for_each=Room(2, 2)))
+    monkeypatch.setattr(
+        "raincheck.server.v2025.methods.RESULT_LIMITS", replace(RESULT_LIMITS, per_owner=StreamLimit(2, 2))
+    )
     shop = Shop()
     gate = add_gated(shop)
     add_saying(shop)
@@ -150,8 +152,10 @@ async def test_there_is_room_for_so_many_and_one_that_ends_makes_room(monkeypatc
 async def test_strangers_share_their_room_and_leave_some_to_those_who_are_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rooms = replace(RESULTS, for_all=Room(3, 3), for_strangers=Room(1, 1), for_each=Room(2, 2))
-    monkeypatch.setattr("raincheck.server.v2025.methods.RESULTS", rooms)
+    rooms = replace(
+        RESULT_LIMITS, total=StreamLimit(3, 3), for_unverified=StreamLimit(1, 1), per_owner=StreamLimit(2, 2)
+    )
+    monkeypatch.setattr("raincheck.server.v2025.methods.RESULT_LIMITS", rooms)
     shop = Shop()
     gate = add_gated(shop)
     async with calling(shop, "http") as stranger, calling(shop) as known:
@@ -169,7 +173,9 @@ async def test_strangers_share_their_room_and_leave_some_to_those_who_are_known(
 async def test_a_caller_whose_connection_breaks_may_come_back_on_another_and_holds_no_place_meanwhile(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raincheck.server.v2025.methods.RESULTS", replace(RESULTS, for_strangers=Room(1, 1)))
+    monkeypatch.setattr(
+        "raincheck.server.v2025.methods.RESULT_LIMITS", replace(RESULT_LIMITS, for_unverified=StreamLimit(1, 1))
+    )
     clock = FakeClock()
     shop = Shop(clock=clock, settings=LEASED)
     gate = add_gated(shop)
@@ -265,7 +271,7 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for(monkeypatch: pytes
 
 async def test_who_waits_for_a_task_that_vanishes_is_told_that_there_is_none(tmp_path: Path) -> None:
     """An operator may delete what is in the store."""
-    shop = Shop(tmp_path / "tasks.db", works=False, settings=replace(QUICK, look_every=0.05))
+    shop = Shop(tmp_path / "tasks.db", works=False, settings=replace(QUICK, poll_interval=0.05))
     add_gated(shop)
     async with calling(shop) as caller:
         task_id = await caller.start("gated")

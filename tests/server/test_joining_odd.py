@@ -20,7 +20,7 @@ from wares import NO_TASKS, YES, Name, add_gated, text_of
 from raincheck import Quota, TaskContext
 from raincheck.errors import StoreUnavailable
 from raincheck.server import render
-from raincheck.server.tools.policy import key_of
+from raincheck.server.tools.policy import arguments_key
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -59,7 +59,7 @@ async def test_the_callers_own_keys_tell_calls_with_the_same_arguments_apart(tie
         assert await host.call(PAGE, **named("one")) == "run 1"
 
 
-@pytest.mark.parametrize("key", ["the same call as mine", key_of("print_page", {"page": 8})])
+@pytest.mark.parametrize("key", ["the same call as mine", arguments_key("print_page", {"page": 8})])
 async def test_a_callers_own_key_is_its_own_whatever_it_looks_like(key: str) -> None:
     press = Press()
     press.open.set()
@@ -231,7 +231,7 @@ async def test_nobody_has_a_result_before_the_same_call_is_done_anew(
 ) -> None:
     """Whoever has it may call again at once, and elsewhere."""
     away, press = SlowToRelease(monkeypatch), Press()
-    monkeypatch.setattr(render, "RELEASED_WITHIN", 20)
+    monkeypatch.setattr(render, "RELEASE_TIMEOUT", 20)
     press.open.set()
     async with hosted(press, tier) as host:
         getting = asyncio.create_task(host.call(PAGE))
@@ -249,7 +249,7 @@ async def test_a_store_that_does_not_release_a_key_does_not_keep_a_result_from_a
     tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away, press = SlowToRelease(monkeypatch), Press()
-    monkeypatch.setattr(render, "RELEASED_WITHIN", 0.05)
+    monkeypatch.setattr(render, "RELEASE_TIMEOUT", 0.05)
     press.open.set()
     async with hosted(press, tier) as host:
         assert await host.call(PAGE) == "run 1"
@@ -261,7 +261,7 @@ async def test_a_store_that_does_not_release_a_key_does_not_keep_a_result_from_a
 async def test_who_is_joined_to_what_has_ended_and_can_not_be_read_is_not_told_something_else(
     capabilities: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away, shop = Away(monkeypatch), Shop(plain_wait=0.1)
+    away, shop = Away(monkeypatch), Shop(fallback_wait=0.1)
     gate = add_gated(shop, inline_for=0.1, annotations=SAME)
     async with shop.open() as caller:
         task_id = await caller.start("gated")

@@ -84,7 +84,7 @@ class Site:
         """As soon as all have. It is the file that is asked, so that nobody is shown anything."""
         async with open_store(self.folder / "tasks.db") as store, asyncio.timeout(20):
             while True:
-                query = TaskQuery(Scope.within("killable"))
+                query = TaskQuery(Scope.for_namespace("killable"))
                 tasks = (await store.list_tasks(query, now=SystemClock().now(), limit=10)).tasks
                 if tasks and all(task.is_terminal for task in tasks):
                     return

@@ -8,7 +8,7 @@ from mcp_types import CallToolResult, TextContent
 
 from raincheck.core.payload import Json
 from raincheck.errors import ProtocolError, ToolError
-from raincheck.server.tools.results import TellingErrors, as_json, describe_failure, keep_result, text_of, value_of
+from raincheck.server.tools.results import SdkErrorMapping, as_json, describe_failure, encode_result, text_of, value_of
 
 
 def result(text: str, **fields: Json) -> CallToolResult:
@@ -16,7 +16,7 @@ def result(text: str, **fields: Json) -> CallToolResult:
 
 
 def test_a_result_is_kept_without_what_belongs_to_one_version_of_the_protocol() -> None:
-    kept = keep_result(result("done", structuredContent={"pages": 3}))
+    kept = encode_result(result("done", structuredContent={"pages": 3}))
     assert kept == {
         "content": [{"type": "text", "text": "done"}],
         "structuredContent": {"pages": 3},
@@ -26,12 +26,12 @@ def test_a_result_is_kept_without_what_belongs_to_one_version_of_the_protocol() 
 
 def test_a_result_that_reports_an_error_is_kept_as_the_content_of_one() -> None:
     with pytest.raises(ToolError, match="no paper") as caught:
-        keep_result(result("no paper", isError=True))
+        encode_result(result("no paper", isError=True))
     assert caught.value.content == {"content": [{"type": "text", "text": "no paper"}], "isError": True}
 
 
 def test_nothing_at_all_is_a_result_without_content() -> None:
-    assert keep_result(None) == {"content": []}
+    assert encode_result(None) == {"content": []}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_result_without_words_still_says_something() -> None:
     ],
 )
 def test_what_a_body_means_for_its_caller_is_told_in_our_words(raised: Exception, told: type[Exception]) -> None:
-    with pytest.raises(told, match="no paper") as caught, TellingErrors():
+    with pytest.raises(told, match="no paper") as caught, SdkErrorMapping():
         raise raised
     if isinstance(caught.value, ProtocolError):
         assert (caught.value.code, caught.value.data) == (-32050, {"tray": 2})
@@ -71,7 +71,7 @@ def test_what_a_body_means_for_its_caller_is_told_in_our_words(raised: Exception
 
 
 def test_a_crash_that_the_sdk_wrapped_is_told_as_what_it_was() -> None:
-    with pytest.raises(OSError, match="disk"), TellingErrors():
+    with pytest.raises(OSError, match="disk"), SdkErrorMapping():
         raise UnexpectedToolError("Error executing tool print") from OSError("disk")
 
 

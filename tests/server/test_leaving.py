@@ -107,7 +107,7 @@ async def by_cancelling_thrice(run: Callable[[], Coroutine[Any, Any, None]], beg
 
 async def kept_in(file: Path) -> list[Task]:
     async with open_store(file) as store:
-        page = await store.list_tasks(TaskQuery(Scope.within("shop")), now=SystemClock().now(), limit=10)
+        page = await store.list_tasks(TaskQuery(Scope.for_namespace("shop")), now=SystemClock().now(), limit=10)
         return list(page.tasks)
 
 
@@ -152,10 +152,10 @@ class HeldStore(SqliteStore):
 
     reached: asyncio.Event
 
-    async def secret(self, name: str) -> bytes:
+    async def get_or_create_secret(self, name: str) -> bytes:
         self.reached.set()
         await asyncio.sleep(0)
-        return await super().secret(name)
+        return await super().get_or_create_secret(name)
 
 
 @pytest.mark.parametrize("leave", [by_a_scope, by_cancelling])

@@ -69,7 +69,7 @@ async def start_and_stop(shop: Shop) -> None:
 
 async def tasks_in(store_name: Path) -> list[Task]:
     async with open_store(store_name) as store:
-        page = await store.list_tasks(TaskQuery(Scope.within("shop")), now=SystemClock().now(), limit=10)
+        page = await store.list_tasks(TaskQuery(Scope.for_namespace("shop")), now=SystemClock().now(), limit=10)
         return list(page.tasks)
 
 

@@ -22,7 +22,7 @@ from wares import (
 from wires import HttpWire
 
 from raincheck import Retention, TaskContext
-from raincheck.server.stream_limits import STREAMS, Room
+from raincheck.server.stream_limits import STREAM_LIMITS, StreamLimit
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -133,7 +133,9 @@ async def test_a_caller_that_stops_reading_holds_up_nobody() -> None:
 
 @ON_BOTH_WIRES
 async def test_a_stream_that_was_left_is_not_counted_any_more(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.v2026.methods.STREAMS", replace(STREAMS, for_all=Room(1, 10)))
+    monkeypatch.setattr(
+        "raincheck.server.v2026.methods.STREAM_LIMITS", replace(STREAM_LIMITS, total=StreamLimit(1, 10))
+    )
     shop = Shop(works=False)
     add_gated(shop)
     async with shop.open_by(way) as caller:

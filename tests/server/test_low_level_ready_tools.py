@@ -54,7 +54,7 @@ async def test_a_low_level_server_without_a_list_of_its_own_gets_one_and_tells_o
         assert caller.welcome["capabilities"]["tools"] == {"listChanged": True}
         assert (await listed(caller))["release"]["execution"] == {"taskSupport": "optional"}
         tasks.replace(a_tool(version="2"), input_schema={"type": "object"}, policy=TASK)
-        await tasks.tell_of_changes()
+        await tasks.notify_list_changed()
         await caller.seen(lambda message: message.get("method") == CHANGED)
         assert (await listed(caller))["release"]["inputSchema"] == {"type": "object"}
         result = await caller.result(await caller.start("release", {"tag": "v1"}))

@@ -15,10 +15,19 @@ from mcp.shared.exceptions import MCPError
 from shop import QUICK, Shop
 
 from raincheck import Owner, TaskContext
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.server.wait_policy import BUSY, ENOUGH, LONGEST, LONGEST_FOR_ANSWERS, MOST_POLLERS, SHORTEST, Known, Pace
+from raincheck.server.wait_policy import (
+    BUSY_POLL_COUNT,
+    MAX_INPUT_INTERVAL,
+    MAX_INTERVAL,
+    MAX_TRACKED_POLLS,
+    MIN_INTERVAL,
+    MIN_SAMPLES,
+    DurationEstimate,
+    PollPolicy,
+)
 from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -38,10 +47,13 @@ def working(clock: FakeClock, tool: str = "report", **fields: Any) -> Task:
     return replace(base, **fields)
 
 
-def pace_by(clock: FakeClock, **took: tuple[float, ...]) -> Pace:
+def pace_by(clock: FakeClock, **took: tuple[float, ...]) -> PollPolicy:
     """The pace where tasks of tools are known to have taken so long."""
-    known = {tool: Known(reduce(Sketch.with_one, seconds, Sketch()), "in tests") for tool, seconds in took.items()}
-    return Pace(clock, lambda tool, passed: known[tool].left_after(passed) if tool in known else None)
+    known = {
+        tool: DurationEstimate(reduce(DurationHistogram.with_duration, seconds, DurationHistogram()), "in tests")
+        for tool, seconds in took.items()
+    }
+    return PollPolicy(clock, lambda tool, passed: known[tool].remaining_after(passed) if tool in known else None)
 
 
 def test_the_pace_follows_what_is_left_by_what_such_tasks_took() -> None:
@@ -55,7 +67,7 @@ def test_the_pace_follows_what_is_left_by_what_such_tasks_took() -> None:
     # What has passed counts too, so that a guess that was wrong does little harm.
     assert pace.interval(task) == 56 / 16
     # Of another tool nothing is known.
-    assert pace.interval(working(clock, "other")) == SHORTEST
+    assert pace.interval(working(clock, "other")) == MIN_INTERVAL
 
 
 def test_what_is_left_is_that_of_the_tasks_that_took_longer_than_this_one_has() -> None:
@@ -63,7 +75,7 @@ def test_what_is_left_is_that_of_the_tasks_that_took_longer_than_this_one_has() 
     pace = pace_by(clock, report=(SECOND, SECOND, SECOND, SECOND, 4 * MINUTE))
     task = working(clock)
     # It will probably be one of the quick ones, until it is not.
-    assert pace.interval(task) == SHORTEST
+    assert pace.interval(task) == MIN_INTERVAL
     clock.advance(1.1)
     assert pace.interval(task) == pytest.approx((4 * MINUTE - 1.1) / 8)
     clock.advance(2 * MINUTE)
@@ -80,17 +92,17 @@ def test_the_pace_of_a_task_of_which_nothing_is_known_slows_down_as_time_passes(
     for seconds in (0, 1, 10, 100, 1_000, 10_000, 10_000_000):
         clock.advance(seconds)
         paces.append(pace.interval(task))
-    assert paces == [SHORTEST, SHORTEST, 11 / 16, 111 / 16, LONGEST, LONGEST, LONGEST]
+    assert paces == [MIN_INTERVAL, MIN_INTERVAL, 11 / 16, 111 / 16, MAX_INTERVAL, MAX_INTERVAL, MAX_INTERVAL]
 
 
 def test_the_pace_has_bounds() -> None:
     clock = FakeClock()
     # Clocks are set back now and then.
     pace = pace_by(clock, long=(10**9,), short=(0.001,), backwards=(-50,))
-    assert pace.interval(working(clock, "long")) == LONGEST
-    assert pace.interval(working(clock, "short")) == SHORTEST
-    assert pace.interval(working(clock, "backwards")) == SHORTEST
-    assert pace.interval(working(clock, "backwards", created_at=clock.now() + timedelta(days=9))) == SHORTEST
+    assert pace.interval(working(clock, "long")) == MAX_INTERVAL
+    assert pace.interval(working(clock, "short")) == MIN_INTERVAL
+    assert pace.interval(working(clock, "backwards")) == MIN_INTERVAL
+    assert pace.interval(working(clock, "backwards", created_at=clock.now() + timedelta(days=9))) == MIN_INTERVAL
     for tool in ("long", "short", "backwards", "other"):
         milliseconds = pace.interval_ms(working(clock, tool))
         assert type(milliseconds) is int
@@ -114,21 +126,21 @@ def test_a_task_that_waits_for_its_caller_is_asked_for_by_how_long_it_has_asked(
     task = working(clock, phase=Phase.PARKED, open_inputs=1)
     clock.advance(1_000)
     asking = replace(task, updated_at=clock.now())
-    assert pace.interval(asking) == SHORTEST
+    assert pace.interval(asking) == MIN_INTERVAL
     clock.advance(40)
     assert pace.interval(asking) == 5
     clock.advance(100_000)
-    assert pace.interval(asking) == LONGEST_FOR_ANSWERS
-    assert pace.interval(replace(asking, updated_at=clock.now() + timedelta(days=1))) == SHORTEST
+    assert pace.interval(asking) == MAX_INPUT_INTERVAL
+    assert pace.interval(replace(asking, updated_at=clock.now() + timedelta(days=1))) == MIN_INTERVAL
 
 
 def test_what_is_remembered_has_bounds() -> None:
     pace = pace_by(FakeClock())
-    for number in range(MOST_POLLERS + 500):
-        with pace.polling(ALICE, str(number)):
+    for number in range(MAX_TRACKED_POLLS + 500):
+        with pace.track_poll(ALICE, str(number)):
             pass
     sizes = [len(value) for value in vars(pace).values() if hasattr(value, "__len__")]
-    assert max(sizes) == MOST_POLLERS
+    assert max(sizes) == MAX_TRACKED_POLLS
 
 
 def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_under_way() -> None:
@@ -136,19 +148,19 @@ def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_u
     pace = pace_by(clock)
 
     def poll(task_id: str, owner: Owner = ALICE) -> None:
-        with pace.polling(owner, task_id):
+        with pace.track_poll(owner, task_id):
             pass
 
     poll("slow")
-    clock.advance(SHORTEST)
+    clock.advance(MIN_INTERVAL)
     poll("fast")
     for _ in range(100):
         poll("fast")
     with ExitStack() as under_way:
-        for number in range(BUSY - 1):
-            under_way.enter_context(pace.polling(ALICE, f"other-{number}"))
+        for number in range(BUSY_POLL_COUNT - 1):
+            under_way.enter_context(pace.track_poll(ALICE, f"other-{number}"))
         poll("fast")
-        with pace.polling(ALICE, "the-last-straw"):
+        with pace.track_poll(ALICE, "the-last-straw"):
             with pytest.raises(MCPError) as refused:
                 poll("fast")
             assert refused.value.error.code == -32010
@@ -158,9 +170,9 @@ def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_u
             # Another owner who knows the id can neither be taken for this one nor get it refused.
             poll("fast", BOB)
             # It is enough to wait as long as was said.
-            clock.advance(SHORTEST)
+            clock.advance(MIN_INTERVAL)
             poll("fast")
-            clock.advance(SHORTEST)
+            clock.advance(MIN_INTERVAL)
             poll("fast", BOB)
             poll("fast")
         poll("fast")
@@ -168,10 +180,10 @@ def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_u
 
 def test_polls_that_failed_are_not_under_way_any_more() -> None:
     pace = pace_by(FakeClock())
-    for _ in range(BUSY + 1):
-        with pytest.raises(LookupError), pace.polling(ALICE, "task"):
+    for _ in range(BUSY_POLL_COUNT + 1):
+        with pytest.raises(LookupError), pace.track_poll(ALICE, "task"):
             raise LookupError
-    with pace.polling(ALICE, "task"):
+    with pace.track_poll(ALICE, "task"):
         pass
 
 
@@ -217,7 +229,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
 async def test_a_caller_is_told_to_poll_by_what_earlier_tasks_took(store: str | Path) -> None:
     clock, go = FakeClock(), asyncio.Event()
     async with make(clock, go, store).open() as caller:
-        for _ in range(ENOUGH - 1):
+        for _ in range(MIN_SAMPLES - 1):
             slow = await run_for(caller, clock, go, MINUTE)
             # However often it is looked at, it counts once.
             await caller.get(slow)
@@ -241,7 +253,7 @@ async def test_a_caller_is_told_to_poll_by_what_earlier_tasks_took(store: str | 
 async def test_what_earlier_tasks_took_is_known_after_a_restart(tmp_path: Path) -> None:
     clock, go = FakeClock(), asyncio.Event()
     async with make(clock, go, tmp_path / "tasks.db").open() as caller:
-        for _ in range(ENOUGH):
+        for _ in range(MIN_SAMPLES):
             await run_for(caller, clock, go, MINUTE)
     async with make(clock, go, tmp_path / "tasks.db").open() as caller:
         assert (await caller.call("work"))["pollIntervalMs"] == round(MINUTE / 8 * 1_000)
@@ -252,7 +264,7 @@ async def test_tasks_that_stand_in_line_do_not_hide_what_earlier_ones_took(tmp_p
     clock, go = FakeClock(), asyncio.Event()
     shop = make(clock, go, tmp_path / "tasks.db")
     async with shop.open() as caller:
-        for _ in range(ENOUGH):
+        for _ in range(MIN_SAMPLES):
             await run_for(caller, clock, go, MINUTE)
     idle = make(clock, go, tmp_path / "tasks.db", works=False, settings=None)
     async with idle.open() as caller:
@@ -285,9 +297,9 @@ async def test_a_poll_that_is_refused_says_over_the_wire_when_to_come_again() ->
         task_id = await caller.start("work")
         await caller.get(task_id)
         with ExitStack() as under_way:
-            pace = shop.tasks._running.pace  # pyright: ignore[reportPrivateUsage] - a store in memory is never slow enough
-            for number in range(BUSY):
-                under_way.enter_context(pace.polling(BOB, str(number)))
+            pace = shop.tasks._runtime.poll_policy  # pyright: ignore[reportPrivateUsage] - a store in memory is never slow enough
+            for number in range(BUSY_POLL_COUNT):
+                under_way.enter_context(pace.track_poll(BOB, str(number)))
             with pytest.raises(Refused) as refused:
                 await caller.get(task_id)
             assert (refused.value.code, refused.value.data) == (-32010, {"limit": "polls", "retryAfterMs": 500})

@@ -47,7 +47,7 @@ class Office:
         """The answer to a call, after as much time as it is let wait, or as the report takes."""
         await self.clock.asleep(WAIT)
         await self.begun.wait()
-        left = TAKES - self.clock.elapsed()
+        left = TAKES - self.clock.monotonic()
         return await model.window(calling, WAIT, min(WAIT, left))
 
 
@@ -122,17 +122,17 @@ async def test_what_is_known_to_take_longer_is_not_waited_for_in_vain_and_the_ne
         assert told(await model.go_on(answer)) == "at last"
 
 
-@pytest.mark.parametrize("plain_wait", [0.1, 20.0, 3_600.0])
-async def test_for_how_long_such_hosts_wait_can_be_said(plain_wait: float) -> None:
+@pytest.mark.parametrize("fallback_wait", [0.1, 20.0, 3_600.0])
+async def test_for_how_long_such_hosts_wait_can_be_said(fallback_wait: float) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED, plain_wait=plain_wait)
+    shop = Shop(clock=clock, settings=LEASED, fallback_wait=fallback_wait)
 
     @shop.tasks.tool
     async def wait() -> None:
         await asyncio.Event().wait()
 
     async with hosted(shop, clock=clock) as model:
-        answer = await model.window(model.begin("wait"), plain_wait)
-        await model.window(model.begin(*next_call(answer)), plain_wait)
-        assert model.open_for == [plain_wait] * 2
+        answer = await model.window(model.begin("wait"), fallback_wait)
+        await model.window(model.begin(*next_call(answer)), fallback_wait)
+        assert model.open_for == [fallback_wait] * 2
         assert [name for name in await model.tools() if name != "wait"] == FIVE

@@ -90,7 +90,7 @@ async def test_who_cancels_by_a_tool_is_in_the_audit_log_and_so_is_who_is_refuse
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "raincheck.audit")
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     add_gated(shop)
     async with hosted(shop) as model:
         task_id = handle_of(await model.call("gated"))
@@ -103,7 +103,7 @@ async def test_who_cancels_by_a_tool_is_in_the_audit_log_and_so_is_who_is_refuse
 
 
 async def test_what_a_host_declared_beyond_words_counts_too() -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     heard: list[Any] = []
 
     @shop.tasks.tool

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
 async def test_an_answer_that_was_given_is_not_taken_again() -> None:
-    shop = Shop(plain_wait=0.2)
+    shop = Shop(fallback_wait=0.2)
     gate = add_gated(shop)
     heard: list[Any] = []
 

@@ -17,7 +17,7 @@ from shop import QUICK, Shop
 from wares import add_gated, add_greeting
 from wires import in_memory
 
-from raincheck import PlainTools, Tasks
+from raincheck import FallbackTools, Tasks
 from raincheck.clock import SystemClock
 from raincheck.errors import ConfigurationError
 
@@ -86,7 +86,7 @@ async def test_a_server_none_of_whose_tools_leads_to_the_five_lists_none_of_them
 
 @BY_VERSIONS
 async def test_a_tool_that_is_enabled_is_as_good_as_one_that_was_made_for_tasks(version: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     go = asyncio.Event()
 
     @shop.mcp.tool()
@@ -108,7 +108,7 @@ async def test_a_tool_that_is_enabled_is_as_good_as_one_that_was_made_for_tasks(
 @BY_VERSIONS
 async def test_without_a_wait_there_are_no_such_tools_and_everybody_waits(version: str, way: str) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED, plain_wait=None)
+    shop = Shop(clock=clock, settings=LEASED, fallback_wait=None)
     gate = add_gated(shop)
     async with hosted(shop, version, way, clock=clock) as model:
         tools = await model.tools()
@@ -131,7 +131,7 @@ async def test_without_a_wait_there_are_no_such_tools_and_everybody_waits(versio
 
 
 async def test_without_a_wait_a_server_may_have_tools_of_these_names_itself() -> None:
-    shop = Shop(plain_wait=None)
+    shop = Shop(fallback_wait=None)
     add_gated(shop)
 
     @shop.mcp.tool()
@@ -146,15 +146,15 @@ async def test_without_a_wait_a_server_may_have_tools_of_these_names_itself() ->
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (PlainTools.prefixed("reports_"), [f"reports_{name}" for name in FIVE]),
-        (PlainTools(wait="wait.for-it", answer="Reply"), ["wait.for-it", *FIVE[1:4], "Reply"]),
+        (FallbackTools.prefixed("reports_"), [f"reports_{name}" for name in FIVE]),
+        (FallbackTools(wait="wait.for-it", answer="Reply"), ["wait.for-it", *FIVE[1:4], "Reply"]),
     ],
     ids=["prefixed", "renamed"],
 )
 async def test_the_five_can_have_other_names_which_all_texts_use(
-    names: PlainTools, expected: list[str], version: str
+    names: FallbackTools, expected: list[str], version: str
 ) -> None:
-    shop = Shop(plain_wait=0.1, plain_tools=names)
+    shop = Shop(fallback_wait=0.1, fallback_tools=names)
     gate = add_gated(shop)
     add_greeting(shop)
     wait, status, result, cancel, answer = expected
@@ -181,32 +181,32 @@ async def test_the_five_can_have_other_names_which_all_texts_use(
 @pytest.mark.parametrize("name", ["", "a b", "ü", "a/b", "x" * 129, "task\nwait", None, 7, ["task_wait"]], ids=repr)
 def test_a_name_that_no_tool_can_have_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="the name of a tool is made of"):
-        PlainTools(wait=name)
+        FallbackTools(wait=name)
 
 
 def test_two_of_the_five_can_not_have_one_name() -> None:
     with pytest.raises(ConfigurationError, match="five tools need five names, not task_wait, task_wait"):
-        PlainTools(status="task_wait")
+        FallbackTools(status="task_wait")
 
 
 @pytest.mark.parametrize("prefix", ["a b", "ü", "x" * 128])
 def test_a_prefix_that_no_tool_can_have_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigurationError, match="the name of a tool is made of"):
-        PlainTools.prefixed(prefix)
+        FallbackTools.prefixed(prefix)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"plain_wait": 0}, "plain_wait"),
-        ({"plain_wait": -1}, "plain_wait"),
-        ({"plain_wait": 3_601}, "plain_wait"),
-        ({"plain_wait": float("nan")}, "plain_wait"),
-        ({"plain_wait": float("inf")}, "plain_wait"),
-        ({"plain_wait": "45"}, "plain_wait"),
-        ({"plain_wait": True}, "plain_wait"),
-        ({"plain_tools": "reports_"}, "plain_tools is a PlainTools"),
-        ({"plain_tools": {"wait": "x"}}, "plain_tools is a PlainTools"),
+        ({"fallback_wait": 0}, "fallback_wait"),
+        ({"fallback_wait": -1}, "fallback_wait"),
+        ({"fallback_wait": 3_601}, "fallback_wait"),
+        ({"fallback_wait": float("nan")}, "fallback_wait"),
+        ({"fallback_wait": float("inf")}, "fallback_wait"),
+        ({"fallback_wait": "45"}, "fallback_wait"),
+        ({"fallback_wait": True}, "fallback_wait"),
+        ({"fallback_tools": "reports_"}, "fallback_tools is a FallbackTools"),
+        ({"fallback_tools": {"wait": "x"}}, "fallback_tools is a FallbackTools"),
     ],
     ids=str,
 )
@@ -230,12 +230,12 @@ async def test_a_server_that_has_a_tool_of_such_a_name_does_not_start_and_says_w
             pytest.fail("it started")
     assert str(refused.value) == (
         f"the server has a tool {name!r}, a name that is needed for callers without tasks: "
-        'give the tool another name, or give plain_tools=PlainTools.prefixed("…_")'
+        'give the tool another name, or give fallback_tools=FallbackTools.prefixed("…_")'
     )
 
 
 async def test_a_server_with_such_a_tool_starts_when_the_five_have_other_names() -> None:
-    shop = Shop(plain_wait=0.1, plain_tools=PlainTools.prefixed("shop_"))
+    shop = Shop(fallback_wait=0.1, fallback_tools=FallbackTools.prefixed("shop_"))
     add_gated(shop)
 
     @shop.mcp.tool()
@@ -290,7 +290,7 @@ def low_level(*names: str, page: int = 100, **options: Any) -> tuple[Server[Any]
         return ListToolsResult(tools=tools, next_cursor=str(end) if end < len(names) else None)
 
     server: Server[Any] = Server("low", on_call_tool=call_tool, on_list_tools=list_tools)
-    options.setdefault("plain_wait", 0.1)
+    options.setdefault("fallback_wait", 0.1)
     return server, Tasks(server, "memory:", settings=QUICK, **options), go
 
 

@@ -14,7 +14,7 @@ from shop import QUICK, Shop
 from wares import add_gated
 from wires import in_memory
 
-from raincheck import PlainTools, Tasks
+from raincheck import FallbackTools, Tasks
 from raincheck.clock import SystemClock
 from raincheck.errors import ConfigurationError
 
@@ -71,7 +71,7 @@ async def test_a_low_level_servers_own_tool_is_the_one_that_is_called_and_listed
         assert await list_all(model) == ["slow", "task_status", "other", *ours]
     (warning,) = warnings(caplog)
     assert "'task_status' of its own" in warning
-    assert 'plain_tools=PlainTools.prefixed("…_")' in warning
+    assert 'fallback_tools=FallbackTools.prefixed("…_")' in warning
 
 
 async def list_all(model: Model) -> list[str]:
@@ -119,7 +119,7 @@ async def test_whoever_goes_on_with_a_task_can_though_the_server_can_not_list_it
 async def test_with_other_names_a_low_level_server_has_its_own_and_nobody_is_warned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    low = Low("slow", "task_status", plain_tools=PlainTools.prefixed("low_"))
+    low = Low("slow", "task_status", fallback_tools=FallbackTools.prefixed("low_"))
     async with in_memory(low.server) as wire:
         model = Model(Caller(wire, capabilities={}), SystemClock())
         assert list(await model.tools()) == ["slow", "task_status", *(f"low_{name}" for name in FIVE)]

@@ -35,7 +35,7 @@ def without_id(answers: list[Message], task_id: str) -> str:
 @BY_VERSIONS
 @pytest.mark.parametrize("state", ["working", "asking", "completed", "failed", "cancelled"])
 async def test_another_owners_task_looks_exactly_like_an_unknown_one_in_all_five(state: str, version: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     heard = add_greeting(shop, "ask")
     gate = add_gated(shop, "work")
 
@@ -66,7 +66,7 @@ async def test_another_owners_task_looks_exactly_like_an_unknown_one_in_all_five
 
 
 async def test_whoever_asks_for_a_task_that_is_not_theirs_is_noted(caplog: pytest.LogCaptureFixture) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     add_gated(shop)
     async with opened(shop, "http") as place, place.host(headers=ALICE) as alice, place.host(headers=BOB) as bob:
         task_id = handle_of(await alice.call("gated"))
@@ -89,7 +89,7 @@ async def test_an_id_that_is_far_too_long_is_noted_shortly(caplog: pytest.LogCap
 
 @BY_VERSIONS
 async def test_who_has_lost_an_id_finds_their_own_latest_tasks_and_nobody_elses(version: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     add_gated(shop)
     add_gated(shop, "other")
     async with opened(shop, "http") as place:
@@ -113,7 +113,7 @@ async def test_who_has_lost_an_id_finds_their_own_latest_tasks_and_nobody_elses(
 
 
 async def test_only_the_latest_are_told_of_and_shortly() -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
 
     @shop.tasks.tool
     async def build_a_large_report(task: TaskContext) -> None:
@@ -131,7 +131,7 @@ async def test_only_the_latest_are_told_of_and_shortly() -> None:
 
 @BY_VERSIONS
 async def test_a_stranger_gets_at_a_task_by_its_id_alone_and_is_never_told_of_any(version: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     gate = add_gated(shop)
     async with opened(shop, "http") as place:
         async with place.host(version) as model:
@@ -150,7 +150,7 @@ async def test_a_stranger_gets_at_a_task_by_its_id_alone_and_is_never_told_of_an
 
 @BY_VERSIONS
 async def test_a_stranger_is_not_sent_to_look_for_a_list_that_it_does_not_get(version: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     add_gated(shop)
     async with hosted(shop, version, "http") as model:
         unknown = await model.call("task_wait", {"task_id": UNKNOWN})
@@ -158,7 +158,7 @@ async def test_a_stranger_is_not_sent_to_look_for_a_list_that_it_does_not_get(ve
 
 
 async def test_where_strangers_are_told_apart_by_their_sessions_an_id_means_nothing_in_another() -> None:
-    shop = Shop(plain_wait=0.1, anonymous="session")
+    shop = Shop(fallback_wait=0.1, anonymous="session")
     gate = add_gated(shop)
     async with opened(shop, "http") as place, place.host() as model, place.host() as another:
         task_id = handle_of(await model.call("gated"))
@@ -170,7 +170,7 @@ async def test_where_strangers_are_told_apart_by_their_sessions_an_id_means_noth
 
 @BY_VERSIONS
 async def test_a_user_with_a_verified_token_comes_back_from_another_client(version: str) -> None:
-    shop = make_with_tokens(plain_wait=0.1)
+    shop = make_with_tokens(fallback_wait=0.1)
     gate = add_gated(shop)
     async with opened(shop, "http") as place:
         async with place.host(version, headers={"authorization": "Bearer alice"}) as here:
@@ -212,7 +212,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("version", ["2025-06-18", MODERN])
 async def test_odd_ids_are_unknown_ones_and_what_is_said_of_them_is_short(version: str, store: str) -> None:
-    shop = Shop(store, plain_wait=0.1)
+    shop = Shop(store, fallback_wait=0.1)
     add_gated(shop)
     async with hosted(shop, version) as model:
         await model.call("gated")
@@ -226,7 +226,7 @@ async def test_odd_ids_are_unknown_ones_and_what_is_said_of_them_is_short(versio
 @pytest.mark.parametrize("version", ["2025-06-18", MODERN])
 @pytest.mark.parametrize("odd", [7, 1.5, True, [], ["x"], {}, {"task_id": "x"}], ids=repr)
 async def test_ids_that_are_no_text_are_refused_in_words(odd: Any, version: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     add_gated(shop)
     async with hosted(shop, version) as model:
         for name, answer in zip(FIVE, await all_five(model, odd), strict=True):
@@ -249,7 +249,7 @@ async def test_an_id_that_is_missing_is_asked_for_in_words(arguments: dict[str, 
 
 async def test_what_a_model_gives_as_nothing_it_has_not_given() -> None:
     """Some fill in whatever there is to fill in."""
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     add_gated(shop)
     async with hosted(shop) as model:
         task_id = handle_of(await model.call("gated"))
@@ -259,7 +259,7 @@ async def test_what_a_model_gives_as_nothing_it_has_not_given() -> None:
 
 
 async def test_an_id_that_was_copied_with_space_around_it_is_the_id() -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     gate = add_gated(shop)
     async with hosted(shop) as model:
         task_id = handle_of(await model.call("gated"))
@@ -271,7 +271,7 @@ async def test_an_id_that_was_copied_with_space_around_it_is_the_id() -> None:
     "tool", ["x" * 100_000, "no such tool", "'; --", "\x00", "ü\U0001f4a5"], ids=lambda one: one[:20]
 )
 async def test_tasks_of_an_odd_tool_are_none_and_what_is_said_of_it_is_short(tool: str, store: str) -> None:
-    shop = Shop(store, plain_wait=0.1)
+    shop = Shop(store, fallback_wait=0.1)
     add_gated(shop)
     async with hosted(shop) as model:
         await model.call("gated")
@@ -285,7 +285,7 @@ async def test_what_a_server_says_of_its_callers_counts() -> None:
         return Owner.token("https://a.example", people[0])
 
     people = ["alice"]
-    shop = Shop(plain_wait=0.1, owner=owner)
+    shop = Shop(fallback_wait=0.1, owner=owner)
     add_gated(shop)
     async with hosted(shop) as model:
         task_id = handle_of(await model.call("gated"))

@@ -62,7 +62,7 @@ async def outcome(model: Model, tool: str, arguments: dict[str, Any] | None = No
 async def test_whatever_a_tool_returns_comes_whole_through_task_wait_and_again_through_task_result(
     version: str,
 ) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     late = Late(shop)
     for tool in (*GOODS, *(UNTELLABLE if version == MODERN else ())):
         late.add(tool)
@@ -80,7 +80,7 @@ async def test_whatever_a_tool_returns_comes_whole_through_task_wait_and_again_t
 @ON_PLAIN_WIRES
 @BY_VERSIONS
 async def test_an_error_of_the_tool_keeps_its_content_and_a_crash_tells_nothing(version: str, way: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     late = Late(shop)
 
     async def refuse() -> str:
@@ -104,7 +104,7 @@ async def test_an_error_of_the_tool_keeps_its_content_and_a_crash_tells_nothing(
 
 @BY_VERSIONS
 async def test_what_was_cancelled_meanwhile_is_told_so_and_not_that_it_failed(version: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     add_gated(shop)
     async with hosted(shop, version) as model:
         handle = await model.call("gated")
@@ -118,7 +118,7 @@ async def test_what_was_cancelled_meanwhile_is_told_so_and_not_that_it_failed(ve
 
 
 async def test_a_picture_stays_a_picture() -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     late = Late(shop)
 
     async def draw() -> Image:
@@ -149,7 +149,7 @@ async def test_task_wait_returns_as_soon_as_the_task_ends(version: str, way: str
 
 
 async def test_task_result_does_not_wait() -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     gate = add_gated(shop)
     async with hosted(shop) as model:
         handle = await model.call("gated")
@@ -163,7 +163,7 @@ async def test_task_result_does_not_wait() -> None:
 @ON_PLAIN_WIRES
 @BY_VERSIONS
 async def test_task_status_tells_how_far_a_task_is_and_then_where_its_result_is(version: str, way: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     go = asyncio.Event()
 
     @shop.tasks.tool
@@ -188,7 +188,7 @@ async def test_task_status_tells_how_far_a_task_is_and_then_where_its_result_is(
 
 
 async def test_a_tool_that_fails_after_its_tries_is_told_of_when_it_has_used_them_up() -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     go = asyncio.Event()
 
     @shop.tasks.tool(retry=RetryPolicy(attempts=1))
@@ -208,7 +208,7 @@ async def test_a_tool_that_fails_after_its_tries_is_told_of_when_it_has_used_the
 
 @BY_VERSIONS
 async def test_a_task_is_cancelled_once_and_who_cancels_again_is_told_what_became_of_it(version: str) -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     gate = add_gated(shop)
     async with hosted(shop, version) as model:
         handle = await model.call("gated")
@@ -222,7 +222,7 @@ async def test_a_task_is_cancelled_once_and_who_cancels_again_is_told_what_becam
 
 
 async def test_a_task_that_has_ended_is_not_cancelled_any_more_and_its_result_stays() -> None:
-    shop = Shop(plain_wait=0.1)
+    shop = Shop(fallback_wait=0.1)
     gate = add_gated(shop)
     async with hosted(shop) as model:
         handle = await model.call("gated")

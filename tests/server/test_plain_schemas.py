@@ -105,7 +105,7 @@ class Bench:
     """A server with one tool, which waits until it is let."""
 
     def __init__(self, tool: Callable[..., Any], **listed: Any) -> None:
-        self.shop = Shop(plain_wait=0.1)
+        self.shop = Shop(fallback_wait=0.1)
         self.go = asyncio.Event()
         self.name = tool.__name__
 
@@ -199,7 +199,7 @@ async def low_level(schema: dict[str, Any], result: Any) -> AsyncGenerator[tuple
         return ListToolsResult(tools=[Tool(name="work", input_schema={"type": "object"}, output_schema=schema)])
 
     server: Server[Any] = Server("low", on_call_tool=call_tool, on_list_tools=list_tools)
-    Tasks(server, "memory:", settings=QUICK, plain_wait=0.1).enable("work")
+    Tasks(server, "memory:", settings=QUICK, fallback_wait=0.1).enable("work")
     yield server, go
 
 

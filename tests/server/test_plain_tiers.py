@@ -43,7 +43,7 @@ def build(**options: Any) -> Shop:
 
 async def schemas_of_nobody(version: str) -> dict[str, Any]:
     """The output schemas as they are where nobody is told of tasks."""
-    async with hosted(build(plain_wait=None), version) as model:
+    async with hosted(build(fallback_wait=None), version) as model:
         return {name: tool.get("outputSchema") for name, tool in (await model.tools()).items()}
 
 
@@ -164,7 +164,7 @@ async def test_a_caller_that_was_shown_nothing_of_it_and_asks_for_no_task_is_ans
     capabilities: dict[str, Any],
 ) -> None:
     """Its structured content fits the schema that it was shown, and no tool is named that it can't know."""
-    shop = build(plain_wait=0.1)
+    shop = build(fallback_wait=0.1)
 
     @shop.tasks.tool
     async def slow(task: TaskContext) -> Receipt:
@@ -182,7 +182,7 @@ async def test_a_caller_that_was_shown_nothing_of_it_and_asks_for_no_task_is_ans
 @ON_PLAIN_WIRES
 async def test_one_who_can_use_tasks_may_still_go_on_with_one_by_its_id_in_words(way: str) -> None:
     """A list may be old by the time that a model calls, and another host may have been told of the task."""
-    shop = build(plain_wait=0.1)
+    shop = build(fallback_wait=0.1)
     async with hosted(shop, MODERN, way) as model:
         assert isinstance(model.caller, Caller)
         task_id = handle_of(await model.call("gated"))

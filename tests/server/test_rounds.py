@@ -258,13 +258,13 @@ async def test_the_hidden_task_of_a_caller_that_leaves_in_a_later_round_is_cance
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "plain_wait"), [(TASKS, 45), ({}, None), ({**TASKS, "sampling": {}}, 45)], ids=str
+    ("capabilities", "fallback_wait"), [(TASKS, 45), ({}, None), ({**TASKS, "sampling": {}}, 45)], ids=str
 )
 async def test_a_task_whose_caller_can_not_be_asked_ends_in_an_error_for_it_to_read(
-    capabilities: dict[str, Any], plain_wait: float | None
+    capabilities: dict[str, Any], fallback_wait: float | None
 ) -> None:
     # A caller without tasks can't be asked in words where it is never told of its task.
-    shop = Shop(plain_wait=plain_wait)
+    shop = Shop(fallback_wait=fallback_wait)
     add_greeting(shop)
     async with shop.open(capabilities=capabilities) as caller:
         answer = await caller.call("greet")

@@ -268,11 +268,11 @@ async def test_callers_of_2025_are_told_of_changes_and_that_they_will_be() -> No
         assert caller.welcome["capabilities"]["tools"] == {"listChanged": True}
         await gone.ping()
         shop.tasks.remove("release")
-        await shop.tasks.tell_of_changes()
+        await shop.tasks.notify_list_changed()
         await caller.seen(lambda message: message.get("method") == CHANGED)
         await gone.seen(lambda message: message.get("method") == CHANGED)
     # Nobody is there any more, and nobody is waited for.
-    await shop.tasks.tell_of_changes()
+    await shop.tasks.notify_list_changed()
 
 
 async def test_callers_of_2026_are_told_of_changes_if_they_listen() -> None:
@@ -289,7 +289,7 @@ async def _news_of(caller: Caller, shop: Shop) -> Mapping[str, Any]:
         agreed = await anext(stream)
         assert agreed["params"]["notifications"] == {"toolsListChanged": True}
         shop.tasks.remove("release")
-        await shop.tasks.tell_of_changes()
+        await shop.tasks.notify_list_changed()
         return await anext(stream)
     finally:
         await stream.aclose()

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from raincheck._async import see_through
+from raincheck._async import run_to_completion
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ class Work:
 async def test_what_is_seen_through_gives_its_result() -> None:
     work = Work()
     work.gate.set()
-    assert await see_through(work.do()) == "done"
+    assert await run_to_completion(work.do()) == "done"
 
 
 async def test_what_is_seen_through_raises_its_error() -> None:
@@ -38,12 +38,12 @@ async def test_what_is_seen_through_raises_its_error() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await see_through(fail())
+        await run_to_completion(fail())
 
 
 async def test_who_is_cancelled_again_and_again_sees_it_through_and_is_cancelled_then() -> None:
     work = Work()
-    seeing = asyncio.create_task(see_through(work.do()))
+    seeing = asyncio.create_task(run_to_completion(work.do()))
     await work.begun.wait()
     for _ in range(3):
         seeing.cancel()
@@ -62,7 +62,7 @@ async def test_a_scope_of_anyio_that_is_cancelled_sees_it_through_and_is_left_th
 
     async def see() -> None:
         with scope:
-            reached.append(await see_through(work.do()))
+            reached.append(await run_to_completion(work.do()))
             await asyncio.sleep(0)
             reached.append("beyond")
 
@@ -84,5 +84,5 @@ async def test_what_is_begun_in_a_scope_that_is_cancelled_already_is_seen_throug
     work.gate.set()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        assert await see_through(work.do()) == "done"
+        assert await run_to_completion(work.do()) == "done"
     assert work.is_done

@@ -14,8 +14,8 @@ from raincheck import Owner
 from raincheck.core.limits import Quota
 from raincheck.core.owner import OwnerKind
 from raincheck.errors import QuotaExceeded
-from raincheck.server.identity import Strangers
-from raincheck.server.runtime import UNSEEN_FOR
+from raincheck.server.identity import AnonymousRateLimit
+from raincheck.server.runtime import UNSEEN_TASK_TIMEOUT
 from raincheck.testing import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -29,7 +29,7 @@ def stranger(number: int) -> Owner:
 
 def test_strangers_share_what_one_owner_may_make_in_a_minute() -> None:
     clock = FakeClock()
-    strangers = Strangers(clock, Quota(created=3))
+    strangers = AnonymousRateLimit(clock, Quota(created=3))
     for number in range(2):
         strangers.admit(stranger(number))
     clock.advance(20)
@@ -47,14 +47,14 @@ def test_strangers_share_what_one_owner_may_make_in_a_minute() -> None:
 
 @pytest.mark.parametrize("owner", [Owner.token("https://a.example", "alice"), Owner.client("app"), Owner.local()])
 def test_those_who_are_known_are_not_among_them(owner: Owner) -> None:
-    strangers = Strangers(FakeClock(), Quota(created=1))
+    strangers = AnonymousRateLimit(FakeClock(), Quota(created=1))
     for _ in range(5):
         strangers.admit(owner)
     strangers.admit(stranger(0))
 
 
 def test_where_there_is_no_bound_there_is_none_for_strangers() -> None:
-    strangers = Strangers(FakeClock(), Quota(created=None))
+    strangers = AnonymousRateLimit(FakeClock(), Quota(created=None))
     for number in range(5):
         strangers.admit(stranger(number))
 
@@ -107,15 +107,15 @@ async def test_the_task_of_a_caller_that_does_not_see_it_has_a_deadline_and_that
         await plain.call("open")
         assert await deadline("open") is None
         await caller.call("hidden")
-        assert await deadline("hidden") == UNSEEN_FOR
+        assert await deadline("hidden") == UNSEEN_TASK_TIMEOUT
         await plain.call("brief")
         assert await deadline("brief") == timedelta(seconds=60)
 
 
 async def test_the_task_of_a_caller_that_is_never_told_of_it_has_a_deadline() -> None:
-    shop = Shop(clock=FakeClock(), plain_wait=None)
+    shop = Shop(clock=FakeClock(), fallback_wait=None)
     add_gated(shop).open.set()
     async with shop.open(capabilities={}) as caller:
         await caller.call("gated")
         (task,) = (await shop.tasks.engine.list_tasks()).tasks
-        assert task.deadline_at == task.created_at + UNSEEN_FOR
+        assert task.deadline_at == task.created_at + UNSEEN_TASK_TIMEOUT

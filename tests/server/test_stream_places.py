@@ -22,16 +22,16 @@ from wires import HttpWire, Message, in_memory
 from raincheck import Owner, Tasks
 from raincheck.core.owner import OwnerKind
 from raincheck.server.sdk_compat import AnyContext, lowlevel_of
-from raincheck.server.stream_limits import STREAMS, Places, Room
-from raincheck.server.v2026.methods import METHOD
+from raincheck.server.stream_limits import STREAM_LIMITS, StreamLimit, StreamSlots
+from raincheck.server.v2026.methods import LISTEN_METHOD
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 ALICE, BOB = Owner.token("https://a.example", "alice"), Owner.token("https://a.example", "bob")
 
 
-def take(places: Places, stack: AsyncExitStack, owner: Owner, tasks: int) -> None:
-    stack.enter_context(places.taken(owner, tasks))
+def take(places: StreamSlots, stack: AsyncExitStack, owner: Owner, tasks: int) -> None:
+    stack.enter_context(places.acquire(owner, tasks))
 
 
 def stranger(number: int) -> Owner:
@@ -43,21 +43,21 @@ def known(number: int) -> Owner:
 
 
 async def test_an_owner_may_follow_so_many_tasks_on_all_its_streams_together() -> None:
-    places = Places(STREAMS)
+    places = StreamSlots(STREAM_LIMITS)
     async with AsyncExitStack() as held:
-        take(places, held, ALICE, STREAMS.for_each.tasks - 1)
+        take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks - 1)
         take(places, held, ALICE, 1)
         with pytest.raises(MCPError, match="too many followed tasks"):
             take(places, held, ALICE, 1)
-        take(places, held, BOB, STREAMS.for_each.tasks)
+        take(places, held, BOB, STREAM_LIMITS.per_owner.tasks)
     async with AsyncExitStack() as held:
-        take(places, held, ALICE, STREAMS.for_each.tasks)
+        take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks)
 
 
 async def test_an_owner_has_so_many_streams_and_no_more() -> None:
-    places = Places(STREAMS)
+    places = StreamSlots(STREAM_LIMITS)
     async with AsyncExitStack() as held:
-        for _ in range(STREAMS.for_each.streams):
+        for _ in range(STREAM_LIMITS.per_owner.streams):
             take(places, held, ALICE, 0)
         with pytest.raises(MCPError, match="too many streams"):
             take(places, held, ALICE, 0)
@@ -67,45 +67,49 @@ async def test_an_owner_has_so_many_streams_and_no_more() -> None:
 
 
 async def test_all_owners_together_have_so_many_streams_and_follow_so_many_tasks() -> None:
-    for tasks, which in ((STREAMS.for_each.tasks, "followed tasks"), (0, "streams")):
-        places = Places(STREAMS)
+    for tasks, which in ((STREAM_LIMITS.per_owner.tasks, "followed tasks"), (0, "streams")):
+        places = StreamSlots(STREAM_LIMITS)
         async with AsyncExitStack() as held:
             with pytest.raises(MCPError, match=f"too many {which}"):  # noqa: PT012 - the last of many
-                for number in range(STREAMS.for_all.streams + 1):
+                for number in range(STREAM_LIMITS.total.streams + 1):
                     take(places, held, known(number), tasks)
-            assert places.tasks.total() <= STREAMS.for_all.tasks
-            assert places.streams.total() <= STREAMS.for_all.streams
+            assert places.tasks.total() <= STREAM_LIMITS.total.tasks
+            assert places.streams.total() <= STREAM_LIMITS.total.streams
         async with AsyncExitStack() as held:
             take(places, held, ALICE, 1)
 
 
 @pytest.mark.parametrize("kind", ["headers", "anonymous"])
 async def test_strangers_share_their_places_and_leave_room_for_those_who_are_known(kind: str) -> None:
-    for tasks, which in ((STREAMS.for_each.tasks, "followed tasks"), (0, "streams")):
-        places = Places(STREAMS)
+    for tasks, which in ((STREAM_LIMITS.per_owner.tasks, "followed tasks"), (0, "streams")):
+        places = StreamSlots(STREAM_LIMITS)
         async with AsyncExitStack() as held:
             with pytest.raises(MCPError, match=f"too many {which}"):  # noqa: PT012 - likewise
-                for number in range(STREAMS.for_all.streams):
+                for number in range(STREAM_LIMITS.total.streams):
                     take(places, held, stranger(number) if kind == "headers" else Owner.anonymous(), tasks)
-            assert places.streams.total() <= STREAMS.for_strangers.streams
-            assert places.tasks.total() <= STREAMS.for_strangers.tasks
-            take(places, held, ALICE, STREAMS.for_each.tasks)
+            assert places.streams.total() <= STREAM_LIMITS.for_unverified.streams
+            assert places.tasks.total() <= STREAM_LIMITS.for_unverified.tasks
+            take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks)
 
 
 async def test_a_refused_place_is_none_that_is_taken() -> None:
-    places = Places(STREAMS)
+    places = StreamSlots(STREAM_LIMITS)
     async with AsyncExitStack() as held:
         for _ in range(3):
             with pytest.raises(MCPError, match="too many"):
-                take(places, held, ALICE, STREAMS.for_each.tasks + 1)
-        take(places, held, ALICE, STREAMS.for_each.tasks)
+                take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks + 1)
+        take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks)
 
 
 async def test_a_stream_that_is_for_fewer_tasks_than_were_asked_for_gives_back_the_rest() -> None:
-    places = Places(STREAMS)
-    with places.taken(ALICE, STREAMS.for_each.tasks) as place:
+    places = StreamSlots(STREAM_LIMITS)
+    with places.acquire(ALICE, STREAM_LIMITS.per_owner.tasks) as place:
         place.shrink(1)
-        with places.taken(ALICE, STREAMS.for_each.tasks - 1), pytest.raises(MCPError), places.taken(ALICE, 1):
+        with (
+            places.acquire(ALICE, STREAM_LIMITS.per_owner.tasks - 1),
+            pytest.raises(MCPError),
+            places.acquire(ALICE, 1),
+        ):
             pass
     assert not places.tasks
     assert not places.streams
@@ -128,14 +132,14 @@ async def test_many_streams_that_are_asked_for_at_once_are_bounded_before_anythi
         refused: list[Message] = []
         for first in asyncio.as_completed(firsts):
             refused.append(await first)
-            if len(refused) == 300 - STREAMS.for_each.tasks // len(ids):
+            if len(refused) == 300 - STREAM_LIMITS.per_owner.tasks // len(ids):
                 break
         assert {first["error"]["code"] for first in refused} == {-32010}
         # Those that have a place look for one task after the other.
-        assert away.calls["load"] == STREAMS.for_each.tasks // len(ids)
+        assert away.calls["load"] == STREAM_LIMITS.per_owner.tasks // len(ids)
         away.answers.set()
         answered = await asyncio.gather(*firsts)
-        assert sum("error" not in first for first in answered) == STREAMS.for_each.tasks // len(ids)
+        assert sum("error" not in first for first in answered) == STREAM_LIMITS.per_owner.tasks // len(ids)
         for one in came:
             await one.aclose()
 
@@ -143,7 +147,9 @@ async def test_many_streams_that_are_asked_for_at_once_are_bounded_before_anythi
 async def test_the_places_of_a_stream_that_ended_and_of_one_that_was_refused_are_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("raincheck.server.v2026.methods.STREAMS", replace(STREAMS, for_each=Room(1, 2)))
+    monkeypatch.setattr(
+        "raincheck.server.v2026.methods.STREAM_LIMITS", replace(STREAM_LIMITS, per_owner=StreamLimit(1, 2))
+    )
     shop = Shop(works=False)
     add_gated(shop)
     async with shop.open() as caller:
@@ -158,7 +164,9 @@ async def test_the_places_of_a_stream_that_ended_and_of_one_that_was_refused_are
 
 
 async def test_an_owner_whose_places_are_taken_is_no_burden_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.v2026.methods.STREAMS", replace(STREAMS, for_each=Room(5, 1)))
+    monkeypatch.setattr(
+        "raincheck.server.v2026.methods.STREAM_LIMITS", replace(STREAM_LIMITS, per_owner=StreamLimit(5, 1))
+    )
     shop = make_with_tokens(works=False)
     async with serving(shop) as wire:
         alice, mallory = bearing(wire, "alice"), bearing(wire, "mallory")
@@ -200,14 +208,14 @@ async def open_gate(gate: asyncio.Event) -> None:
 async def test_nothing_is_pushed_before_the_acknowledgement_however_long_that_takes() -> None:
     mcp: MCPServer[Any] = MCPServer("shop", log_level="WARNING")
     server, may_acknowledge = lowlevel_of(mcp), asyncio.Event()
-    theirs = server.get_request_handler(METHOD)
+    theirs = server.get_request_handler(LISTEN_METHOD)
     assert theirs is not None
 
     async def take_time(ctx: AnyContext, params: SubscriptionsListenRequestParams) -> HandlerResult:
         await may_acknowledge.wait()
         return await theirs.handler(ctx, params)
 
-    server.add_request_handler(METHOD, SubscriptionsListenRequestParams, take_time)
+    server.add_request_handler(LISTEN_METHOD, SubscriptionsListenRequestParams, take_time)
     tasks, end = Tasks(mcp, "memory:", settings=QUICK), asyncio.Event()
 
     @tasks.tool
@@ -218,7 +226,7 @@ async def test_nothing_is_pushed_before_the_acknowledgement_however_long_that_ta
         caller = Caller(wire)
         task_id = await caller.start("work")
         wanted = {"notifications": {"taskIds": [task_id], "toolsListChanged": True}}
-        came = wire.exchange(caller.message(METHOD, wanted), {})
+        came = wire.exchange(caller.message(LISTEN_METHOD, wanted), {})
         first = asyncio.ensure_future(anext(came))
         end.set()
         await tasks.engine.wait(task_id)
@@ -232,7 +240,9 @@ async def test_nothing_is_pushed_before_the_acknowledgement_however_long_that_ta
 
 
 async def test_what_is_not_there_takes_up_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raincheck.server.v2026.methods.STREAMS", replace(STREAMS, for_each=Room(5, 3)))
+    monkeypatch.setattr(
+        "raincheck.server.v2026.methods.STREAM_LIMITS", replace(STREAM_LIMITS, per_owner=StreamLimit(5, 3))
+    )
     shop = Shop(works=False)
     add_gated(shop)
     async with shop.open() as caller:

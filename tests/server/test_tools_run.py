@@ -23,7 +23,7 @@ from raincheck.errors import ConfigurationError
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = RetryPolicy(attempts=3, first=timedelta(0), most=timedelta(0), jitter=0)
+AT_ONCE = RetryPolicy(attempts=3, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 
 async def test_a_tool_can_run_in_a_process_of_its_own() -> None:

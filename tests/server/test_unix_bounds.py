@@ -15,7 +15,7 @@ from shop import Shop
 from unix_wire import HELLO, Peer, listening, peer_at, short_folder
 
 from raincheck.server.unix import connection, server
-from raincheck.server.unix.connection import LONGEST_LINE, MOST_UNREAD, Lines, LineTooLong, line_of
+from raincheck.server.unix.connection import MAX_LINE_BYTES, MAX_UNREAD, LineBuffer, LineTooLong, encode_message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -45,26 +45,26 @@ async def test_a_line_as_long_as_is_allowed_is_served_and_a_longer_one_ends_its_
     async with listening(Shop().tasks, path), peer_at(path) as peer, peer_at(path) as another:
         await peer.greet()
         await another.greet()
-        await peer.say(padded(LONGEST_LINE))
+        await peer.say(padded(MAX_LINE_BYTES))
         assert await peer.hear() == {"jsonrpc": "2.0", "id": 7, "result": {}}
-        peer.writer.write(padded(LONGEST_LINE + 1))
+        peer.writer.write(padded(MAX_LINE_BYTES + 1))
         refused = await peer.hear()
         assert (refused["id"], refused["error"]["code"]) == (None, -32600)
-        assert str(LONGEST_LINE) in refused["error"]["message"]
+        assert str(MAX_LINE_BYTES) in refused["error"]["message"]
         assert await peer.rest() == b""
-        assert f"it sent a line of more than {LONGEST_LINE} bytes" in caplog.text
+        assert f"it sent a line of more than {MAX_LINE_BYTES} bytes" in caplog.text
         assert await another.is_served()
 
 
 def test_the_bound_of_a_line_is_that_of_a_request_over_http() -> None:
-    assert LONGEST_LINE == 4 * 2**20
+    assert MAX_LINE_BYTES == 4 * 2**20
 
 
 async def test_of_a_line_that_never_ends_no_more_is_taken_than_is_allowed(path: Path) -> None:
     """So that nobody's memory is filled. What was taken is told by what the system let us send."""
     async with listening(Shop().tasks, path):
         sent = await asyncio.to_thread(send_for_ever, path)
-    assert LONGEST_LINE < sent < LONGEST_LINE + 2**20
+    assert MAX_LINE_BYTES < sent < MAX_LINE_BYTES + 2**20
 
 
 async def test_one_who_sends_such_a_line_and_does_not_read_is_let_go_too(
@@ -102,18 +102,18 @@ def send_for_ever(path: Path, first: bytes = b"") -> int:
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
 def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
     text = b"one\n\ntwo\nthr\x00ee\xff\n" * 3 + b"half"
-    lines = Lines()
+    lines = LineBuffer()
     got = [line for at in range(0, len(text), size) for line in lines.feed(text[at : at + size])]
     assert got == [b"one", b"two", b"thr\x00ee\xff"] * 3
 
 
 def test_a_line_is_too_long_whether_it_ends_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LONGEST_LINE", 4)
-    assert Lines().feed(b"1234\n12") == [b"1234"]
+    monkeypatch.setattr(connection, "MAX_LINE_BYTES", 4)
+    assert LineBuffer().feed(b"1234\n12") == [b"1234"]
     for piece in (b"12345", b"12345\n", b"1\n12345", b"1\n12345\n1\n"):
         with pytest.raises(LineTooLong):
-            Lines().feed(piece)
-    lines = Lines()
+            LineBuffer().feed(piece)
+    lines = LineBuffer()
     lines.feed(b"123")
     lines.feed(b"4")
     with pytest.raises(LineTooLong):
@@ -189,8 +189,8 @@ async def test_half_a_line_at_the_end_is_no_message(path: Path, half: bytes) -> 
 async def test_connections_beyond_the_most_are_told_so_and_closed(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert server.MOST_CONNECTIONS == 100
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    assert server.MAX_CONNECTIONS == 100
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
     async with listening(Shop().tasks, path), peer_at(path) as one:
         await one.greet()
         async with peer_at(path) as another:
@@ -215,9 +215,9 @@ async def test_a_hundred_callers_are_served_at_once(path: Path) -> None:
             assert await peer.is_served()
             await all_in.wait()
 
-    all_in = asyncio.Barrier(server.MOST_CONNECTIONS)
+    all_in = asyncio.Barrier(server.MAX_CONNECTIONS)
     async with listening(Shop().tasks, path), asyncio.TaskGroup() as group:
-        for _ in range(server.MOST_CONNECTIONS):
+        for _ in range(server.MAX_CONNECTIONS):
             group.create_task(one())
 
 
@@ -237,14 +237,14 @@ async def test_of_one_who_does_not_read_no_more_is_read(path: Path) -> None:
         await mute.greet()
         await another.greet()
         pause(mute)
-        wanted = 20 * MOST_UNREAD
+        wanted = 20 * MAX_UNREAD
         mute.writer.write(b"".join(line % n for n in range(wanted)))
-        while calls <= MOST_UNREAD:
+        while calls <= MAX_UNREAD:
             assert await another.is_served()
         for _ in range(200):
             assert await another.is_served()
         # What is on its way beyond that is in the system's buffers, or was read in one piece with others.
-        assert MOST_UNREAD < calls < MOST_UNREAD + 50
+        assert MAX_UNREAD < calls < MAX_UNREAD + 50
         mute.reader._transport.resume_reading()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         heard = {(await mute.hear())["id"] for _ in range(wanted)}
         assert heard == set(range(wanted))
@@ -295,7 +295,10 @@ async def test_an_answer_that_can_not_be_sent_is_an_error_of_its_call_alone(
 
 
 def test_a_notification_that_can_not_be_sent_is_left_out() -> None:
-    assert line_of(JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params={"data": "\udce9"})) == b""
+    assert (
+        encode_message(JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params={"data": "\udce9"}))
+        == b""
+    )
 
 
 async def test_a_connection_that_breaks_down_takes_no_other_with_it(
@@ -307,7 +310,7 @@ async def test_a_connection_that_breaks_down_takes_no_other_with_it(
     async with listening(Shop().tasks, path), peer_at(path) as peer:
         await peer.greet()
         with monkeypatch.context() as patch:
-            patch.setattr(server, "converse", break_down)
+            patch.setattr(server, "serve_connection", break_down)
             async with peer_at(path) as broken:
                 assert await broken.rest() == b""
         assert "broke down" in caplog.text
@@ -325,7 +328,7 @@ async def test_a_server_without_room_for_another_connection_tries_again_later(
         return real(listening)
 
     monkeypatch.setattr(socket.socket, "accept", accept)
-    monkeypatch.setattr(server, "BREATH", 0.01)
+    monkeypatch.setattr(server, "RETRY_DELAY", 0.01)
     async with listening(Shop().tasks, path), peer_at(path) as peer:
         await peer.greet()
         assert caplog.text.count("can't be taken") == 1
@@ -339,7 +342,7 @@ async def test_one_who_has_left_before_being_looked_at_is_no_trouble(
 
     async with listening(Shop().tasks, path):
         with monkeypatch.context() as patch:
-            patch.setattr(server, "user_of", gone)
+            patch.setattr(server, "peer_user", gone)
             async with peer_at(path) as peer:
                 assert await peer.rest() == b""
         async with peer_at(path) as peer:
@@ -384,10 +387,10 @@ async def test_a_result_larger_than_any_request_is_sent_whole(path: Path) -> Non
 
     @shop.mcp.tool()
     async def talk() -> str:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
-        return "x" * (LONGEST_LINE + 1)
+        return "x" * (MAX_LINE_BYTES + 1)
 
     async with listening(shop.tasks, path), peer_at(path) as peer:
         await peer.greet()
         answer = await peer.ask(1, "tools/call", name="talk")
         (block,) = answer["result"]["content"]
-        assert len(block["text"]) == LONGEST_LINE + 1
+        assert len(block["text"]) == MAX_LINE_BYTES + 1

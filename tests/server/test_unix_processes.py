@@ -157,10 +157,10 @@ async def test_other_users_are_refused_though_the_mode_of_the_file_lets_them_in(
 NOT_WRITABLE = """
 import os, sys
 from raincheck.errors import ConfigurationError
-from raincheck.server.unix.bind import Claim
+from raincheck.server.unix.bind import SocketLock
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:
-    Claim(sys.argv[1]).take()
+    SocketLock(sys.argv[1]).acquire()
 except ConfigurationError as error:
     print(error)
 """

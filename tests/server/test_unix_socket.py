@@ -19,7 +19,7 @@ from unix_wire import program, short_folder
 
 from raincheck.errors import ConfigurationError
 from raincheck.server.unix import bind
-from raincheck.server.unix.bind import Claim, user_of
+from raincheck.server.unix.bind import SocketLock, peer_user
 
 
 @pytest.fixture
@@ -35,26 +35,26 @@ def path(folder: Path) -> Path:
 
 @contextmanager
 def taken(path: Path) -> Generator[socket.socket]:
-    claim = Claim(path)
+    claim = SocketLock(path)
     try:
-        yield claim.take()
+        yield claim.acquire()
     finally:
         claim.release()
 
 
 def refused(path: Path | str) -> str:
     """What a server that can't listen there is told."""
-    claim = Claim(path)
+    claim = SocketLock(path)
     with pytest.raises(ConfigurationError) as error:
-        claim.take()
+        claim.acquire()
     claim.release()
     return str(error.value)
 
 
 def die_at(path: Path) -> None:
     """Leave what a server leaves that was killed."""
-    claim = Claim(path)
-    listening = claim.take()
+    claim = SocketLock(path)
+    listening = claim.acquire()
     listening.close()
     os.close(vars(claim)["_lock"])
 
@@ -142,13 +142,13 @@ def test_the_socket_of_a_dead_server_is_replaced(path: Path) -> None:
 @BOTH_WAYS
 @pytest.mark.usefixtures("has_mode")
 def test_what_takes_the_place_at_the_last_moment_is_left_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Claim._remove_stale  # pyright: ignore[reportPrivateUsage] - the moment in between
+    real = SocketLock._remove_stale  # pyright: ignore[reportPrivateUsage] - the moment in between
 
-    def remove_stale(claim: Claim) -> None:
+    def remove_stale(claim: SocketLock) -> None:
         real(claim)
         path.write_text("mine")
 
-    monkeypatch.setattr(Claim, "_remove_stale", remove_stale)
+    monkeypatch.setattr(SocketLock, "_remove_stale", remove_stale)
     assert "took its place" in refused(path)
     assert path.read_text() == "mine"
     assert list(path.parent.iterdir()) == [path]
@@ -230,8 +230,8 @@ def test_a_lock_that_its_holder_removes_while_it_is_opened_is_not_taken_for_the_
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The holder leaves between the opening and the locking: others then find no file, and make another."""
-    leaving = Claim(path)
-    leaving.take()
+    leaving = SocketLock(path)
+    leaving.acquire()
     real, others = fcntl.flock, iter([leaving.release])
 
     def flock(file: int, how: int) -> None:
@@ -250,14 +250,14 @@ def test_a_lock_that_its_holder_removes_while_it_is_opened_is_not_taken_for_the_
 def test_of_two_threads_that_start_at_once_exactly_one_gets_it(path: Path) -> None:
     for _ in range(50):
         die_at(path)
-        got: list[Claim] = []
+        got: list[SocketLock] = []
         barrier = threading.Barrier(4)
 
-        def start(got: list[Claim] = got, barrier: threading.Barrier = barrier) -> None:
-            claim = Claim(path)
+        def start(got: list[SocketLock] = got, barrier: threading.Barrier = barrier) -> None:
+            claim = SocketLock(path)
             barrier.wait()
             try:
-                claim.take()
+                claim.acquire()
             except ConfigurationError as error:
                 assert "another server" in str(error)  # noqa: PT017 - in a thread
             else:
@@ -281,8 +281,8 @@ async def test_of_processes_that_start_at_once_exactly_one_gets_it(path: Path) -
 
 
 def test_only_what_was_made_is_removed(path: Path) -> None:
-    claim = Claim(path)
-    claim.take()
+    claim = SocketLock(path)
+    claim.acquire()
     lock = path.with_name("a.sock.lock")
     path.unlink()
     lock.unlink()
@@ -294,8 +294,8 @@ def test_only_what_was_made_is_removed(path: Path) -> None:
 
 def test_the_socket_of_a_server_that_came_after_is_not_removed(path: Path) -> None:
     """Somebody removed both files by hand, and so another could start."""
-    claim = Claim(path)
-    claim.take()
+    claim = SocketLock(path)
+    claim.acquire()
     path.unlink()
     path.with_name("a.sock.lock").unlink()
     with taken(path):
@@ -305,17 +305,17 @@ def test_the_socket_of_a_server_that_came_after_is_not_removed(path: Path) -> No
 
 
 def test_it_can_be_released_at_any_time_and_again(path: Path) -> None:
-    claim = Claim(path)
+    claim = SocketLock(path)
     claim.release()
-    claim.take()
+    claim.acquire()
     claim.release()
     claim.release()
     assert list(path.parent.iterdir()) == []
 
 
 def test_a_folder_that_is_gone_by_the_end_is_no_trouble(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    claim = Claim(path)
-    claim.take()
+    claim = SocketLock(path)
+    claim.acquire()
     for file in path.parent.iterdir():
         file.unlink()
     path.parent.rmdir()
@@ -330,8 +330,8 @@ def test_a_socket_that_can_not_be_removed_is_told_of_and_let_go_of(
     def unlink(_: Path) -> None:
         raise PermissionError(errno.EACCES, "not any more")
 
-    claim = Claim(path)
-    claim.take()
+    claim = SocketLock(path)
+    claim.acquire()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", unlink)
         claim.release()
@@ -342,8 +342,8 @@ def test_a_socket_that_can_not_be_removed_is_told_of_and_let_go_of(
 
 def test_it_stays_where_it_was_though_the_process_goes_elsewhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(path.parent)
-    claim = Claim("a.sock")
-    claim.take()
+    claim = SocketLock("a.sock")
+    claim.acquire()
     monkeypatch.chdir("/")
     assert connects(path)
     claim.release()
@@ -351,7 +351,7 @@ def test_it_stays_where_it_was_though_the_process_goes_elsewhere(path: Path, mon
 
 
 def test_a_path_that_is_too_long_is_refused_with_its_bounds(folder: Path) -> None:
-    most = bind.LONGEST_PATH[sys.platform]
+    most = bind.MAX_PATH_BYTES[sys.platform]
     longest = folder / ("é" * 10).ljust(most - len(os.fsencode(folder)) - 11, "x")
     assert len(os.fsencode(longest)) == most
     with taken(longest):
@@ -369,7 +369,7 @@ def test_a_folder_that_is_not_there_is_named(folder: Path) -> None:
 @pytest.mark.parametrize("path", ["", "/", "a\0b", b"a.sock", None, 7])
 def test_what_is_no_path_of_a_file_is_refused_at_once(path: Any) -> None:
     with pytest.raises(ConfigurationError, match="named by the path of a file"):
-        Claim(path)
+        SocketLock(path)
 
 
 def test_a_system_that_does_not_tell_who_is_there_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +381,7 @@ def test_a_system_that_does_not_tell_who_is_there_is_refused(path: Path, monkeyp
 def test_the_user_at_the_other_end_is_known() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert user_of(ours) == os.geteuid()
+        assert peer_user(ours) == os.geteuid()
 
 
 def test_the_user_at_the_other_end_is_read_as_macos_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,4 +393,4 @@ def test_the_user_at_the_other_end_is_read_as_macos_tells_it(monkeypatch: pytest
 
     monkeypatch.setattr("sys.platform", "darwin")
     mac: Any = Mac()
-    assert user_of(mac) == 501
+    assert peer_user(mac) == 501

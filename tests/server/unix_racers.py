@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 
 from raincheck.errors import ConfigurationError
-from raincheck.server.unix.bind import Claim
+from raincheck.server.unix.bind import SocketLock
 
 
 def race(path: str, start: int, report: int, end: int) -> None:
     """Wait for the start, take the path if it is free, and hold it until the round is over."""
     os.read(start, 1)
-    claim = Claim(path)
+    claim = SocketLock(path)
     try:
-        claim.take()
+        claim.acquire()
     except ConfigurationError as error:
         os.write(report, b"L" if "another server" in str(error) else b"!")
     else:

@@ -13,7 +13,7 @@ from raincheck import Settings, TaskContext, Tasks
 
 def build(store: str, grace: float) -> Tasks:
     mcp = MCPServer("shop", log_level="WARNING")
-    tasks = Tasks(mcp, store, settings=Settings(lease=1.0, patience=0.05, grace=grace, look_every=0.5))
+    tasks = Tasks(mcp, store, settings=Settings(lease=1.0, park_after=0.05, grace=grace, poll_interval=0.5))
 
     @tasks.tool
     async def wait(task: TaskContext) -> None:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it

@@ -11,7 +11,7 @@ from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import DUE_LIMIT
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_claim_lets_only_so_many_through_and_the_first_to_be_due_first(tmp_path: Path, kind: str) -> None:
     store: Store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "tasks.db")
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     later = scene.clock.now() + timedelta(hours=2)
     last = await scene.create(due_at=later, priority=100)
     await asyncio.gather(*(scene.create(due_at=later - timedelta(hours=1)) for _ in range(DUE_LIMIT)))

@@ -19,9 +19,9 @@ from raincheck.stores.base import Capabilities
 from raincheck.stores.documents import Documents
 from raincheck.stores.memory import IndexedDocuments, MemoryStore
 from raincheck.stores.requests import ClaimRequest
-from raincheck.testing import FakeClock, Scene, StoreContract, StoreMachine
+from raincheck.testing import FakeClock, StoreContract, StoreHarness, StoreMachine
 from raincheck.testing.harness import ALICE, BOB, LEASE
-from raincheck.testing.store_contract.direct_start import OfferingContract
+from raincheck.testing.store_contract.direct_start import DirectStartContract
 
 QUOTA = Quota(live=3, created=4, window=timedelta(seconds=4))
 
@@ -34,7 +34,7 @@ class TestMemoryStore(StoreContract):
 class DecliningStore(MemoryStore):
     """Leaves every new task in the queue, as a store whose dispatcher is elsewhere may."""
 
-    capabilities = Capabilities(durable=False, shared=False, takes_offers=False)
+    capabilities = Capabilities(durable=False, shared=False, supports_direct_start=False)
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
@@ -43,7 +43,7 @@ class DecliningStore(MemoryStore):
         return await super().create(creation, quota=quota, now=now)
 
 
-class TestDecliningStore(OfferingContract):
+class TestDecliningStore(DirectStartContract):
     def make_store(self, folder: Path) -> DecliningStore:  # noqa: ARG002 - it needs none
         return DecliningStore()
 
@@ -58,21 +58,21 @@ TestADecliningStoreAgreesWithTheModel = DecliningMachine.TestCase
 
 def test_a_transaction_that_fails_leaves_places_and_lines_as_they_were() -> None:
     documents, clock = IndexedDocuments(), FakeClock()
-    scene = Scene(MemoryStore(), clock)
+    scene = StoreHarness(MemoryStore(), clock)
     tasks = [documents.create(scene.creation(), NO_QUOTA, clock.now()) for _ in range(3)]
-    before, served = documents.line(), documents.served
+    before, served = documents.claim_order(), documents.served_turns
 
     def fail() -> None:
         with documents.transaction():
             begun = [decide(task, Claim("worker", LEASE), clock.now()) for task in tasks[:2]]
-            documents.take([change for change in begun if change is not None])
+            documents.commit_claims([change for change in begun if change is not None])
             documents.create(scene.creation(id=TaskId("new")), NO_QUOTA, clock.now())
-            assert documents.served != served
+            assert documents.served_turns != served
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert (documents.line(), documents.served) == (before, served)
+    assert (documents.claim_order(), documents.served_turns) == (before, served)
     last = documents.create(scene.creation(), NO_QUOTA, clock.now())
     assert documents[last.id].turn == 4
 
@@ -84,11 +84,11 @@ def creates(creation: Creation, documents: Documents, now: datetime) -> object:
 def ends_one(documents: Documents, now: datetime) -> object:
     first = min(documents.live(), key=lambda task: task.id, default=None)
     change = None if first is None else decide(first, Cancel("alice"), now)
-    return None if change is None else documents.keep(change)
+    return None if change is None else documents.commit(change)
 
 
 def forgets(documents: Documents, now: datetime) -> object:
-    forgettable = set(documents.forgettable(now))
+    forgettable = set(documents.prunable_ids(now))
     for task_id in forgettable:
         del documents[task_id]
     return forgettable
@@ -116,7 +116,7 @@ STEPS = st.tuples(st.sampled_from(["create", "create with a key", "end", "forget
 @given(st.lists(STEPS, min_size=5, max_size=30))
 def test_what_is_found_by_indexes_is_what_a_look_at_everything_finds(steps: list[tuple[str, bool, int]]) -> None:
     indexed, clock = IndexedDocuments(), FakeClock()
-    scene = Scene(MemoryStore(), clock)
+    scene = StoreHarness(MemoryStore(), clock)
     for what, is_alices, seconds in steps:
         now = clock.advance(seconds)
         key = "key" if what == "create with a key" else None

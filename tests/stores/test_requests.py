@@ -13,21 +13,21 @@ from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import InvalidValue
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import (
-    ANY_TIME,
     DUE_LIMIT,
-    LONGEST_LEASE,
+    DUE_NOW,
+    MAX_LEASE,
     PAGE_LIMIT,
     ClaimRequest,
     Page,
-    Position,
+    PageCursor,
     TaskQuery,
-    check_named_once,
-    next_moment,
-    overdue_of,
-    page_of,
-    page_size,
+    build_page,
+    check_distinct_tasks,
+    clamp_limit,
+    find_next_due,
+    find_overdue,
 )
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import ALICE, BOB, NAMESPACE, TOOL
 
 NOW = FakeClock().now()
@@ -49,7 +49,7 @@ def _at(seconds: float) -> datetime:
 
 
 def _tasks(*several: dict[str, Any]) -> list[Task]:
-    scene = Scene(MemoryStore(), FakeClock())
+    scene = StoreHarness(MemoryStore(), FakeClock())
     return [scene.creation(**fields).task for fields in several]
 
 
@@ -66,7 +66,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"limit": PAGE_LIMIT + 1}, "a claim takes from 1 to 1000 tasks, not 1001"),
     ({"lease_for": timedelta(0)}, "a lease must be for more than 0"),
     ({"lease_for": timedelta(seconds=-1)}, "a lease must be for more than 0"),
-    ({"lease_for": LONGEST_LEASE + timedelta(microseconds=1)}, "at most 1 day"),
+    ({"lease_for": MAX_LEASE + timedelta(microseconds=1)}, "at most 1 day"),
     ({"lease_for": timedelta.max}, "at most 1 day"),
 ]
 
@@ -79,16 +79,16 @@ def test_a_claim_that_can_not_be_meant_is_refused(fields: dict[str, Any], messag
 
 def test_a_claim_at_the_edge_of_its_bounds_is_taken() -> None:
     for limit in (1, PAGE_LIMIT):
-        assert _request(limit=limit, lease_for=LONGEST_LEASE).limit == limit
+        assert _request(limit=limit, lease_for=MAX_LEASE).limit == limit
 
 
 def test_an_offer_begins_what_it_can_run_where_nothing_else_waits() -> None:
     (new,) = _tasks({})
-    (begun,) = _request().begin_new(new, [], NOW)
+    (begun,) = _request().decide_direct_start(new, [], NOW)
     assert (begun.before, begun.after.phase) == (new, Phase.RUNNING)
-    assert _request(limit=1, tools=frozenset({Tool("other")})).begin_new(new, [], NOW) == []
-    assert _request(namespace="elsewhere").begin_new(new, [], NOW) == []
-    assert _request().begin_new(begun.after, [], NOW) == []
+    assert _request(limit=1, tools=frozenset({Tool("other")})).decide_direct_start(new, [], NOW) == []
+    assert _request(namespace="elsewhere").decide_direct_start(new, [], NOW) == []
+    assert _request().decide_direct_start(begun.after, [], NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_an_offer_begins_what_it_can_run_where_nothing_else_waits() -> None:
 )
 def test_an_offer_overtakes_nobody(waiting: dict[str, Any], is_overtaken: bool) -> None:
     new, other = _tasks({}, waiting)
-    assert bool(_request().begin_new(new, [other], _at(10))) != is_overtaken
+    assert bool(_request().decide_direct_start(new, [other], _at(10))) != is_overtaken
 
 
-@pytest.mark.parametrize(("next_due", "is_so"), [(None, True), (ANY_TIME, False), (NOW, False), (_at(1e-6), True)])
+@pytest.mark.parametrize(("next_due", "is_so"), [(None, True), (DUE_NOW, False), (NOW, False), (_at(1e-6), True)])
 def test_a_claim_has_nothing_else_until_the_next_is_due(next_due: datetime | None, is_so: bool) -> None:
-    assert _request().has_nothing_else(next_due, NOW) is is_so
+    assert _request().has_no_other_work(next_due, NOW) is is_so
 
 
 def test_a_worker_gets_only_what_it_has_the_tool_for_in_exactly_that_version() -> None:
@@ -121,24 +121,24 @@ def test_a_worker_gets_only_what_it_has_the_tool_for_in_exactly_that_version() -
     assert request.can_run(mine)
     for task in (other_version, other_tool, other_server):
         assert not request.can_run(task)
-        assert request.begin([task], NOW) == []
-        assert request.wake([task.evolve(phase=Phase.PARKED, due_at=NOW)], NOW) == []
+        assert request.decide_claims([task], NOW) == []
+        assert request.decide_wakeups([task.evolve(phase=Phase.PARKED, due_at=NOW)], NOW) == []
 
 
 def test_a_claim_takes_the_line_as_it_is_and_no_more_of_it_than_asked() -> None:
     tasks = _tasks({}, {"tool": Tool("other")}, {"priority": 1}, {})
-    begun = _request(limit=3).begin([*reversed(tasks), *_tasks({})], _at(9))
+    begun = _request(limit=3).decide_claims([*reversed(tasks), *_tasks({})], _at(9))
     assert [change.after.id for change in begun] == [tasks[3].id, tasks[2].id, tasks[0].id]
     assert {change.after.phase for change in begun} == {Phase.RUNNING}
     lease = begun[0].after.attempt and begun[0].after.attempt.lease
     assert lease is not None
     assert (lease.holder, lease.expires_at) == ("worker-1", _at(39))
-    assert len(_request().begin(tasks, _at(9))) == 2
+    assert len(_request().decide_claims(tasks, _at(9))) == 2
 
 
 def test_what_is_due_goes_to_the_queue_the_first_to_be_due_first() -> None:
     tasks = _tasks(*({"due_at": _at(seconds)} for seconds in (30, 10, 20, 31)), {})
-    woken = _request().wake(tasks, _at(30))
+    woken = _request().decide_wakeups(tasks, _at(30))
     assert [change.after.id for change in woken] == [tasks[1].id, tasks[2].id, tasks[0].id]
     assert {change.after.phase for change in woken} == {Phase.QUEUED}
 
@@ -146,30 +146,30 @@ def test_what_is_due_goes_to_the_queue_the_first_to_be_due_first() -> None:
 def test_what_is_paused_or_waits_for_something_else_is_not_woken() -> None:
     paused, waiting, due = _tasks({"due_at": _at(1)}, {"due_at": _at(1)}, {"due_at": _at(1)})
     tasks = [paused.evolve(phase=Phase.PAUSED), waiting.evolve(due_at=None), due]
-    assert [change.after.id for change in _request().wake(tasks, _at(1))] == [due.id]
+    assert [change.after.id for change in _request().decide_wakeups(tasks, _at(1))] == [due.id]
 
 
 def test_only_so_many_are_woken_at_once() -> None:
     tasks = _tasks(*({"due_at": _at(1)} for _ in range(DUE_LIMIT + 1)))
-    assert len(_request().wake(tasks, _at(1))) == DUE_LIMIT
+    assert len(_request().decide_wakeups(tasks, _at(1))) == DUE_LIMIT
 
 
 def test_the_longest_overdue_come_first_and_no_more_than_asked() -> None:
     tasks = _tasks(*({"deadline_at": _at(seconds)} for seconds in (30, 10, 20, 31)), {})
-    assert _ids(overdue_of(tasks, now=_at(30), limit=9)) == [tasks[1].id, tasks[2].id, tasks[0].id]
-    assert _ids(overdue_of(tasks, now=_at(30), limit=2)) == [tasks[1].id, tasks[2].id]
-    assert _ids(overdue_of([tasks[0], tasks[0].evolve(id=TaskId("a"))], now=_at(30), limit=0)) == ["a"]
+    assert _ids(find_overdue(tasks, now=_at(30), limit=9)) == [tasks[1].id, tasks[2].id, tasks[0].id]
+    assert _ids(find_overdue(tasks, now=_at(30), limit=2)) == [tasks[1].id, tasks[2].id]
+    assert _ids(find_overdue([tasks[0], tasks[0].evolve(id=TaskId("a"))], now=_at(30), limit=0)) == ["a"]
 
 
 def test_there_is_something_to_claim_at_any_time_if_a_task_is_queued_else_when_the_first_is_due() -> None:
     due, later, queued, other = _tasks({"due_at": _at(1)}, {"due_at": _at(2)}, {}, {"tool": Tool("other")})
     tools = frozenset({TOOL})
-    assert next_moment([], NAMESPACE, tools) is None
-    assert next_moment([other, later, due], NAMESPACE, tools) == _at(1)
-    assert next_moment([due, later, queued], NAMESPACE, tools) == ANY_TIME
-    assert next_moment([queued, due], "builds", tools) is None
+    assert find_next_due([], NAMESPACE, tools) is None
+    assert find_next_due([other, later, due], NAMESPACE, tools) == _at(1)
+    assert find_next_due([due, later, queued], NAMESPACE, tools) == DUE_NOW
+    assert find_next_due([queued, due], "builds", tools) is None
     paused = due.evolve(phase=Phase.PAUSED)
-    assert next_moment([paused, later.evolve(due_at=None)], NAMESPACE, tools) is None
+    assert find_next_due([paused, later.evolve(due_at=None)], NAMESPACE, tools) is None
 
 
 def test_a_query_narrows_by_what_it_names() -> None:
@@ -177,8 +177,8 @@ def test_a_query_narrows_by_what_it_names() -> None:
     everything = Scope.everything()
     queries = {
         TaskQuery(everything): [one, other],
-        TaskQuery(Scope.of(NAMESPACE, ALICE)): [one],
-        TaskQuery(Scope.within("builds")): [],
+        TaskQuery(Scope.for_owner(NAMESPACE, ALICE)): [one],
+        TaskQuery(Scope.for_namespace("builds")): [],
         TaskQuery(everything, tool="other"): [other],
         TaskQuery(everything, parent_id=TaskId("parent")): [other],
         TaskQuery(everything, phases=frozenset({Phase.QUEUED})): [one, other],
@@ -203,7 +203,7 @@ def test_pages_show_each_task_once_newest_first() -> None:
     tasks = [task.evolve(created_at=_at(number // 2)) for number, task in enumerate(_tasks(*[dict[str, Any]()] * 7))]
     query, position, seen = TaskQuery(Scope.everything()), None, list[str]()
     for size in (3, 3, 1):
-        page = page_of(tasks, query, now=NOW, after=position, limit=3)
+        page = build_page(tasks, query, now=NOW, after=position, limit=3)
         assert len(page.tasks) == size
         seen += _ids(page.tasks)
         position = page.next
@@ -213,40 +213,40 @@ def test_pages_show_each_task_once_newest_first() -> None:
 
 def test_a_page_shows_only_what_the_query_names() -> None:
     one, other = _tasks({}, {"owner": BOB})
-    assert _ids(page_of([one, other], TaskQuery(Scope.of(NAMESPACE, BOB)), now=NOW, after=None, limit=9).tasks) == [
-        other.id
-    ]
+    assert _ids(
+        build_page([one, other], TaskQuery(Scope.for_owner(NAMESPACE, BOB)), now=NOW, after=None, limit=9).tasks
+    ) == [other.id]
 
 
 def test_a_page_that_is_exactly_full_is_the_last() -> None:
     tasks = _tasks({}, {})
     assert Page.of(tasks, 2) == Page(tuple(tasks), None)
-    assert Page.of(tasks, 1) == Page((tasks[0],), Position.of(tasks[0]))
+    assert Page.of(tasks, 1) == Page((tasks[0],), PageCursor.of(tasks[0]))
     assert Page.of([], 1) == Page((), None)
 
 
 def test_nobody_in_particular_is_shown_nothing() -> None:
     (task,) = _tasks({"owner": Owner.anonymous()})
-    query = TaskQuery(Scope.of(NAMESPACE, Owner.anonymous()))
+    query = TaskQuery(Scope.for_owner(NAMESPACE, Owner.anonymous()))
     assert query.matches(task, NOW)
-    assert page_of([task], query, now=NOW, after=None, limit=9) == Page((), None)
+    assert build_page([task], query, now=NOW, after=None, limit=9) == Page((), None)
 
 
 @pytest.mark.parametrize(
     ("limit", "size"), [(-1, 1), (0, 1), (1, 1), (7, 7), (PAGE_LIMIT, PAGE_LIMIT), (10**30, PAGE_LIMIT)]
 )
 def test_a_limit_is_brought_within_bounds(limit: int, size: int) -> None:
-    assert page_size(limit) == size
+    assert clamp_limit(limit) == size
 
 
 def test_a_commit_names_what_it_changes_and_what_it_spawns_each_once() -> None:
-    scene = Scene(MemoryStore(), FakeClock())
+    scene = StoreHarness(MemoryStore(), FakeClock())
     child, request = scene.creation(), _request()
-    one, other = request.begin([scene.creation().task, scene.creation().task], NOW)
+    one, other = request.decide_claims([scene.creation().task, scene.creation().task], NOW)
     note = decide(one.after, Note(1, spawned=(child,)), NOW)
     assert note is not None
-    check_named_once([])
-    check_named_once([note, other])
+    check_distinct_tasks([])
+    check_distinct_tasks([note, other])
     for twice in ([one, note], [note, note], [one, one]):
         with pytest.raises(InvalidValue, match="a commit may name a task only once"):
-            check_named_once(twice)
+            check_distinct_tasks(twice)

@@ -12,7 +12,7 @@ from raincheck.errors import StoreUnavailable
 from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import ClaimRequest
-from raincheck.testing import Crashed, CrashPlan, FakeClock, Scene, enumerate_crashes
+from raincheck.testing import CrashPlan, FakeClock, SimulatedCrash, StoreHarness, enumerate_crashes
 from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +73,7 @@ class Bench:
         return store
 
     async def scenario(self, store: Store) -> None:
-        await Scene(store, FakeClock()).create()
+        await StoreHarness(store, FakeClock()).create()
 
     async def check(self) -> None:
         self.left.append(set(self.disk))
@@ -124,7 +124,7 @@ async def test_a_scenario_that_survives_a_crash_is_no_test_of_crashes() -> None:
     async def survive(store: Store) -> None:
         try:
             await bench.scenario(store)
-        except Crashed:
+        except SimulatedCrash:
             return
 
     with pytest.raises(AssertionError, match="the scenario went on after a crash at point 1: insert task"):
@@ -155,18 +155,18 @@ def test_a_plan_without_a_place_to_die_only_counts() -> None:
     plan = CrashPlan()
     for point in ("a", "b", "b"):
         plan.reach(point)
-    assert plan.reached == ["a", "b", "b"]
+    assert plan.points == ["a", "b", "b"]
 
 
 def test_who_is_dead_stays_dead() -> None:
-    plan = CrashPlan(at=2)
+    plan = CrashPlan(crash_at=2)
     plan.reach("a")
-    with pytest.raises(Crashed, match="crashed at point 2: b"):
+    with pytest.raises(SimulatedCrash, match="crashed at point 2: b"):
         plan.reach("b")
     for point in ("rollback", "close"):
-        with pytest.raises(Crashed):
+        with pytest.raises(SimulatedCrash):
             plan.reach(point)
 
 
 def test_a_crash_is_nothing_that_handling_errors_could_catch() -> None:
-    assert not issubclass(Crashed, Exception)
+    assert not issubclass(SimulatedCrash, Exception)

@@ -15,8 +15,8 @@ from raincheck.core.owner import Scope
 from raincheck.core.payload import encode
 from raincheck.core.records import Attempt, HistoryEntry, Journal, Lease, Task, TaskId, View
 from raincheck.stores.memory import MemoryStore
-from raincheck.stores.requests import PAGE_LIMIT, Page, Position, TaskQuery
-from raincheck.testing import FakeClock, InvariantsBroken, Scene, check_invariants
+from raincheck.stores.requests import PAGE_LIMIT, Page, PageCursor, TaskQuery
+from raincheck.testing import FakeClock, InvariantViolation, StoreHarness, check_invariants
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ class LyingStore(MemoryStore):
         self.lie = Lie()
 
     async def list_tasks(
-        self, query: TaskQuery, *, now: datetime, after: Position | None = None, limit: int = 100
+        self, query: TaskQuery, *, now: datetime, after: PageCursor | None = None, limit: int = 100
     ) -> Page:
         page = await super().list_tasks(query, now=now, after=after, limit=limit)
         return Page(tuple(self.lie.task(task) for task in page.tasks), page.next)
@@ -79,18 +79,18 @@ class LyingStore(MemoryStore):
 
 
 @pytest.fixture
-async def scene(fake_clock: FakeClock) -> Scene:
+async def scene(fake_clock: FakeClock) -> StoreHarness:
     store = LyingStore()
     await store.open()
-    return Scene(store, fake_clock)
+    return StoreHarness(store, fake_clock)
 
 
-async def test_a_live_task_whose_parent_broke_off_is_a_fault(scene: Scene) -> None:
-    parents = [await scene.begin() for _ in range(3)]
+async def test_a_live_task_whose_parent_broke_off_is_a_fault(scene: StoreHarness) -> None:
+    parents = [await scene.create_running() for _ in range(3)]
     children = [await scene.create(parent_id=parent.id) for parent in parents]
     await scene.create(parent_id=TaskId("nobody"))
-    await scene.do(parents[0], Complete(1, encode("done")))
-    await scene.do(parents[1], Cancel("alice"))
+    await scene.apply(parents[0], Complete(1, encode("done")))
+    await scene.apply(parents[1], Cancel("alice"))
     await check_invariants(scene.store)
     # As it would be in a store whose cascade is broken: the end of the parent is there, and the child lives.
     orphan = await scene.create(parent_id=parents[1].id)
@@ -99,16 +99,16 @@ async def test_a_live_task_whose_parent_broke_off_is_a_fault(scene: Scene) -> No
     assert (await scene.load(children[2])).phase is Phase.QUEUED
 
 
-def _tell(scene: Scene, lie: Lie) -> None:
+def _tell(scene: StoreHarness, lie: Lie) -> None:
     assert isinstance(scene.store, LyingStore)
     scene.store.lie = lie
 
 
-async def _faults(scene: Scene) -> list[str]:
-    with pytest.raises(InvariantsBroken) as broken:
+async def _faults(scene: StoreHarness) -> list[str]:
+    with pytest.raises(InvariantViolation) as broken:
         await check_invariants(scene.store)
-    assert str(broken.value) == "\n".join(broken.value.faults)
-    return broken.value.faults
+    assert str(broken.value) == "\n".join(broken.value.violations)
+    return broken.value.violations
 
 
 def _set(**fields: object) -> Lie:
@@ -124,36 +124,36 @@ def _entry(seq: int, **fields: object) -> Lie:
     return Lie(history=tell)
 
 
-async def _running(scene: Scene) -> Task:
-    return await scene.begin()
+async def _running(scene: StoreHarness) -> Task:
+    return await scene.create_running()
 
 
-async def _queued(scene: Scene) -> Task:
-    return await scene.do(await scene.begin(), Release(1))
+async def _queued(scene: StoreHarness) -> Task:
+    return await scene.apply(await scene.create_running(), Release(1))
 
 
-async def _asking(scene: Scene) -> Task:
-    note = Note(1, steps=(scene.step("load"),), asked=(scene.question("a"), scene.question("b")))
-    return await scene.do(await scene.begin(), note)
+async def _asking(scene: StoreHarness) -> Task:
+    note = Note(1, steps=(scene.step("load"),), input_requests=(scene.input_request("a"), scene.input_request("b")))
+    return await scene.apply(await scene.create_running(), note)
 
 
-async def _completed(scene: Scene) -> Task:
-    return await scene.do(await _asking(scene), Complete(1, encode("report")))
+async def _completed(scene: StoreHarness) -> Task:
+    return await scene.apply(await _asking(scene), Complete(1, encode("report")))
 
 
-async def _cancelled(scene: Scene) -> Task:
-    return await scene.do(await _asking(scene), Cancel("alice"))
+async def _cancelled(scene: StoreHarness) -> Task:
+    return await scene.apply(await _asking(scene), Cancel("alice"))
 
 
-async def _parked(scene: Scene) -> Task:
-    return await scene.do(await scene.begin(), Park(1, seen=0, until=START + timedelta(seconds=9)))
+async def _parked(scene: StoreHarness) -> Task:
+    return await scene.apply(await scene.create_running(), Park(1, seen_signals=0, until=START + timedelta(seconds=9)))
 
 
-async def _paused(scene: Scene) -> Task:
-    return await scene.do(await _queued(scene), Pause("operator"))
+async def _paused(scene: StoreHarness) -> Task:
+    return await scene.apply(await _queued(scene), Pause("operator"))
 
 
-Make = Callable[[Scene], Awaitable[Task]]
+Make = Callable[[StoreHarness], Awaitable[Task]]
 ATTEMPT = "an attempt is there exactly while the task runs"
 TIMES = "the times of its end and its expiry are there exactly when it has ended"
 OUTCOME = "an outcome is there exactly when it completed or failed"
@@ -236,7 +236,7 @@ FAULTS: dict[str, tuple[Make, Lie, str]] = {
     "a question that a poll does not show": (_asking, Lie(view=lambda view: replace(view, inputs=())), SHOWN),
     "a question that a poll shows after the end": (
         _completed,
-        Lie(view=lambda view: replace(view, inputs=(Scene(MemoryStore(), FakeClock()).question("a"),))),
+        Lie(view=lambda view: replace(view, inputs=(StoreHarness(MemoryStore(), FakeClock()).input_request("a"),))),
         SHOWN,
     ),
     "completed without an outcome": (_completed, Lie(view=lambda view: replace(view, outcome=None)), OUTCOME),
@@ -256,7 +256,7 @@ FAULTS: dict[str, tuple[Make, Lie, str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_it_finds(name: str, scene: Scene) -> None:
+async def test_it_finds(name: str, scene: StoreHarness) -> None:
     make, lie, sentence = FAULTS[name]
     task = await make(scene)
     await check_invariants(scene.store)
@@ -267,46 +267,46 @@ async def test_it_finds(name: str, scene: Scene) -> None:
     assert found[0].startswith(f"task {task.id!r} (")
 
 
-async def test_it_finds_what_changed_after_its_end(scene: Scene) -> None:
+async def test_it_finds_what_changed_after_its_end(scene: StoreHarness) -> None:
     ended: dict[TaskId, Task] = {}
     task = await _completed(scene)
     await check_invariants(scene.store, ended)
     assert ended == {task.id: task}
     await check_invariants(scene.store, ended)
     _tell(scene, _set(status_message="done after all"))
-    with pytest.raises(InvariantsBroken, match="it changed after its end, from "):
+    with pytest.raises(InvariantViolation, match="it changed after its end, from "):
         await check_invariants(scene.store, ended)
     await check_invariants(scene.store)
 
 
-async def test_a_key_may_be_released_after_the_end_and_not_be_another(scene: Scene) -> None:
+async def test_a_key_may_be_released_after_the_end_and_not_be_another(scene: StoreHarness) -> None:
     ended: dict[TaskId, Task] = {}
     task = await scene.create(idempotency_key="key", request_digest="digest")
-    await scene.do(task, Cancel("alice"))
+    await scene.apply(task, Cancel("alice"))
     await check_invariants(scene.store, ended)
     await scene.store.release_key(task.id, "key")
     await check_invariants(scene.store, ended)
     _tell(scene, _set(idempotency_key="another"))
-    with pytest.raises(InvariantsBroken, match="it changed after its end, from "):
+    with pytest.raises(InvariantViolation, match="it changed after its end, from "):
         await check_invariants(scene.store, ended)
 
 
-async def test_what_lives_may_change(scene: Scene) -> None:
+async def test_what_lives_may_change(scene: StoreHarness) -> None:
     ended: dict[TaskId, Task] = {}
     task = await _running(scene)
     await check_invariants(scene.store, ended)
-    await scene.do(task, Release(1))
+    await scene.apply(task, Release(1))
     await check_invariants(scene.store, ended)
     assert ended == {}
 
 
-async def test_it_finds_nothing_where_nothing_is_wrong(scene: Scene) -> None:
+async def test_it_finds_nothing_where_nothing_is_wrong(scene: StoreHarness) -> None:
     for make in (_running, _queued, _asking, _completed, _cancelled, _parked, _paused):
         await make(scene)
         await check_invariants(scene.store)
 
 
-async def test_it_tells_everything_that_is_wrong_with_every_task(scene: Scene) -> None:
+async def test_it_tells_everything_that_is_wrong_with_every_task(scene: StoreHarness) -> None:
     other, one = await _parked(scene), await _queued(scene)
     _tell(scene, _set(pausing=True, failures=9))
     faults = await _faults(scene)
@@ -314,22 +314,22 @@ async def test_it_tells_everything_that_is_wrong_with_every_task(scene: Scene) -
     assert sum(f"task {other.id!r} (parked): " in fault for fault in faults) == 2
 
 
-async def test_it_reads_what_has_expired_too(scene: Scene) -> None:
+async def test_it_reads_what_has_expired_too(scene: StoreHarness) -> None:
     await _completed(scene)
     scene.clock.advance(timedelta(days=4_000).total_seconds())
     _tell(scene, _set(finished_at=None))
     assert await _faults(scene)
 
 
-async def test_it_reads_page_after_page(scene: Scene) -> None:
+async def test_it_reads_page_after_page(scene: StoreHarness) -> None:
     ids = [(await scene.create()).id for _ in range(501)]
     _tell(scene, Lie(task=lambda task: task.evolve(failures=1) if task.id == ids[0] else task))
     assert len(await _faults(scene)) == 1
 
 
-async def test_it_reads_a_history_longer_than_a_page(scene: Scene) -> None:
+async def test_it_reads_a_history_longer_than_a_page(scene: StoreHarness) -> None:
     task = await _running(scene)
     for number in range(PAGE_LIMIT):
-        task = await scene.do(task, Note(1, status_message=str(number)))
+        task = await scene.apply(task, Note(1, status_message=str(number)))
     assert task.entries == PAGE_LIMIT + 2
     await check_invariants(scene.store)

@@ -57,7 +57,7 @@ def question(key: str = "elicit-0", kind: InputKind = InputKind.ELICITATION, req
 
 def asking(*questions: InputRequest, answered: tuple[str, ...] = ()) -> View:
     """A running task that asks these, of which some are answered."""
-    commands: list[Command] = [Note(1, asked=questions)]
+    commands: list[Command] = [Note(1, input_requests=questions)]
     if answered:
         commands.append(Answer(questions, {key: encode({"action": "accept"}) for key in answered}, "alice"))
     return seen(running(), *commands)

@@ -15,12 +15,20 @@ from test_g2 import VIEWS, each_view, failed, json_values, spans, views
 from raincheck.core.commands import Cancel, Complete, Note
 from raincheck.core.lifecycle import Status
 from raincheck.core.payload import Json, encode
-from raincheck.core.policies import LONGEST_KEEP, Retention
+from raincheck.core.policies import MAX_KEEP, Retention
 from raincheck.core.records import InputKind, Progress, Task, View
 from raincheck.wire import v2025
-from raincheck.wire.errors import chose_its_error, error_of
-from raincheck.wire.fields import LARGEST_INTEGER, as_object, milliseconds, moment, outcome_of, positive, request_of
-from raincheck.wire.results import INPUT_KEY, tool_result
+from raincheck.wire.errors import error_of, is_protocol_error
+from raincheck.wire.fields import (
+    LARGEST_INTEGER,
+    as_object,
+    clamp_positive,
+    format_timestamp,
+    outcome_of,
+    request_of,
+    to_milliseconds,
+)
+from raincheck.wire.results import INPUT_META_KEY, tool_result
 
 VERSION = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -36,13 +44,13 @@ def over_the_wire(name: str, value: object) -> Any:
 
 def got(view: View, poll_ms: int = 500, now: datetime = START) -> dict[str, Any]:
     """What `tasks/get` answers."""
-    return over_the_wire("GetTaskResult", v2025.detailed(view, poll_ms=poll_ms, now=now))
+    return over_the_wire("GetTaskResult", v2025.get_result(view, poll_ms=poll_ms, now=now))
 
 
 def result_of(view: View) -> dict[str, Any]:
     """What `tasks/result` answers for a task that completed."""
     returned = {**tool_result(view.task, outcome_of(view)), "resultType": "complete"}
-    return over_the_wire("CallToolResult", v2025.result(view, returned))
+    return over_the_wire("CallToolResult", v2025.call_result(view, returned))
 
 
 @pytest.mark.requirement("g1-no-related-task-in-tasks", "g1-status-no-related-task")
@@ -55,9 +63,11 @@ def test_a_task_is_told_as_the_schema_allows_in_every_phase_and_way(view: View) 
     over_the_wire("TaskStatusNotification", notification)
     over_the_wire("CancelTaskResult", answer)
     fields = v2025.task_fields(view.task, poll_ms=500, now=START)
-    made = over_the_wire("CreateTaskResult", v2025.create_result(view.task, poll_ms=500, now=START, meanwhile="wait"))
+    made = over_the_wire(
+        "CreateTaskResult", v2025.create_result(view.task, poll_ms=500, now=START, immediate_text="wait")
+    )
     assert made == {"task": fields, "_meta": {"io.modelcontextprotocol/model-immediate-response": "wait"}}
-    assert over_the_wire("ListTasksResult", v2025.page([fields], None)) == {"tasks": [fields]}
+    assert over_the_wire("ListTasksResult", v2025.list_result([fields], None)) == {"tasks": [fields]}
     assert RELATED not in json.dumps([answer, made])
 
 
@@ -85,9 +95,9 @@ def test_a_status_without_words_has_no_message_rather_than_null() -> None:
 
 
 def test_a_page_names_the_next_one_if_there_is_one() -> None:
-    assert over_the_wire("ListTasksResult", v2025.page([], "abc")) == {"tasks": [], "nextCursor": "abc"}
-    assert over_the_wire("ListTasksResult", v2025.page([], "")) == {"tasks": [], "nextCursor": ""}
-    assert over_the_wire("ListTasksResult", v2025.page([], None)) == {"tasks": []}
+    assert over_the_wire("ListTasksResult", v2025.list_result([], "abc")) == {"tasks": [], "nextCursor": "abc"}
+    assert over_the_wire("ListTasksResult", v2025.list_result([], "")) == {"tasks": [], "nextCursor": ""}
+    assert over_the_wire("ListTasksResult", v2025.list_result([], None)) == {"tasks": []}
 
 
 def ttl_of(task: Task, now: datetime) -> int | None:
@@ -118,7 +128,7 @@ def test_what_a_task_is_kept_for_is_told_whatever_was_asked_for() -> None:
         (created(retention=Retention(ttl=timedelta(0))), None),
         (created(retention=Retention(ttl=timedelta(microseconds=1))), 1),
         (created(retention=Retention(ttl=timedelta(microseconds=1_001))), 2),
-        (created(retention=Retention(ttl=LONGEST_KEEP)), 315_360_000_000),
+        (created(retention=Retention(ttl=MAX_KEEP)), 315_360_000_000),
     ],
     ids=["nothing", "less than a millisecond", "a little more than one", "the longest"],
 )
@@ -132,21 +142,21 @@ METAS: list[Json] = [None, {}, [], "text", 7, {"example.com/kept": 1}, {RELATED:
 @pytest.mark.requirement("g1-related-everywhere")
 @pytest.mark.parametrize("meta", METAS, ids=str)
 def test_a_message_of_a_task_names_it_beside_what_else_it_says(meta: Json) -> None:
-    told = v2025.related("task-1", meta)
+    told = v2025.related_meta("task-1", meta)
     assert told[RELATED] == {"taskId": "task-1"}
     others = {name: value for name, value in as_object(meta).items() if name != RELATED}
     assert {name: value for name, value in told.items() if name != RELATED} == others
 
 
 def progress_of(task: Task, token: str | int) -> dict[str, Any]:
-    message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": v2025.progress(task, token)}
+    message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": v2025.progress_params(task, token)}
     return over_the_wire("ProgressNotification", message)["params"]
 
 
 @pytest.mark.requirement("g1-related-everywhere", "g1-progress-token-lives")
 @pytest.mark.parametrize("token", ["abc", "", 0, -1, 2**60], ids=repr)
 def test_progress_is_told_under_its_token_with_what_is_known(token: str | int) -> None:
-    assert v2025.progress(running(), token) is None
+    assert v2025.progress_params(running(), token) is None
     related = {RELATED: {"taskId": "task-1"}}
     half = seen(running(), Note(1, progress=Progress(1, 2), status_message="half of it")).task
     assert progress_of(half, token) == {
@@ -178,7 +188,7 @@ NAMES = {
 
 def asked_of(kind: InputKind, request: Json) -> dict[str, Any]:
     """What a caller is asked, without what says which task asks."""
-    told = v2025.question(question(kind=kind, request=request), "task-1")
+    told = v2025.input_request(question(kind=kind, request=request), "task-1")
     read = over_the_wire(NAMES[told["method"]], {"jsonrpc": "2.0", "id": 1, **told})
     assert read["params"]["_meta"][RELATED] == {"taskId": "task-1"}
     bare = over_the_wire(
@@ -192,10 +202,10 @@ def asked_of(kind: InputKind, request: Json) -> dict[str, Any]:
 
 @pytest.mark.requirement("g1-question-names-task")
 def test_a_question_names_its_task_and_itself_and_keeps_its_own_metadata() -> None:
-    metadata: Json = {"example.com/kept": 1, RELATED: {"taskId": "another's"}, INPUT_KEY: "another"}
+    metadata: Json = {"example.com/kept": 1, RELATED: {"taskId": "another's"}, INPUT_META_KEY: "another"}
     asked = question(request={"message": "Go on?", "_meta": metadata})
-    told = v2025.question(asked, "task-1")
-    assert told["params"]["_meta"] == {"example.com/kept": 1, RELATED: {"taskId": "task-1"}, INPUT_KEY: asked.key}
+    told = v2025.input_request(asked, "task-1")
+    assert told["params"]["_meta"] == {"example.com/kept": 1, RELATED: {"taskId": "task-1"}, INPUT_META_KEY: asked.key}
 
 
 properties = st.dictionaries(
@@ -304,7 +314,7 @@ REASONS = {None: "Task cancelled", "": "Task cancelled", "cancelled": "Task canc
 @pytest.mark.parametrize(("reason", "told"), REASONS.items(), ids=str)
 def test_the_result_of_a_cancelled_task_is_an_error_that_names_it(reason: str | None, told: str) -> None:
     task = seen(running(), Cancel("alice", reason)).task
-    code, message, data = v2025.cancelled(task)
+    code, message, data = v2025.cancelled_error(task)
     error = {"code": code, "message": message, "data": data}
     over_the_wire("JSONRPCErrorResponse", {"jsonrpc": "2.0", "id": 1, "error": error})
     assert (code, message) == (-32000, told)
@@ -317,7 +327,7 @@ def test_the_error_of_a_failure_is_always_one(view: View) -> None:
     error = error_of(view)
     over_the_wire("JSONRPCErrorResponse", {"jsonrpc": "2.0", "id": 1, "error": error})
     assert error["message"]
-    if not chose_its_error(view):
+    if not is_protocol_error(view):
         assert error["code"] == -32603
 
 
@@ -352,7 +362,7 @@ def test_who_may_list_is_offered_lists_and_nobody_else() -> None:
 
 @given(st.integers())
 def test_a_number_is_positive_and_one_that_every_reader_can_hold(number: int) -> None:
-    told = positive(number)
+    told = clamp_positive(number)
     assert 1 <= told <= LARGEST_INTEGER
     assert told == number or not 1 <= number <= LARGEST_INTEGER
 
@@ -365,13 +375,13 @@ def test_what_is_no_number_is_refused() -> None:
 
 @given(spans)
 def test_a_duration_is_told_in_milliseconds_and_never_less_than_it_is(duration: timedelta) -> None:
-    told = timedelta(milliseconds=milliseconds(duration))
+    told = timedelta(milliseconds=to_milliseconds(duration))
     assert duration <= told <= duration + timedelta(milliseconds=1)
 
 
 @given(st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.timezones()))  # noqa: DTZ001 - it adds one
 def test_a_moment_is_told_in_utc_and_no_more_than_a_millisecond_early(when: datetime) -> None:
-    told = moment(when)
+    told = format_timestamp(when)
     assert told.endswith("Z")
     assert timedelta(0) <= when - datetime.fromisoformat(told) < timedelta(milliseconds=1)
 

@@ -14,7 +14,7 @@ from slips import CLAIM, MESSAGES, START, asking, at, created, question, running
 from raincheck.core.commands import Cancel, Complete, Expire, Fail, Interrupt, Note, Park, Pause, Release
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json, Payload, encode
-from raincheck.core.policies import LONGEST_KEEP, OnInterrupt, Retention, RetryPolicy
+from raincheck.core.policies import MAX_KEEP, OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import InputKind, Progress, Task, View
 from raincheck.wire import v2026
 
@@ -25,8 +25,8 @@ VIEWS = {
     "queued": seen(created()),
     "running": seen(running()),
     "running, and asking": asking(question()),
-    "parked": seen(running(), Park(1, seen=0, until=at(60))),
-    "parked, and asking": seen(running(), Note(1, asked=(question(),)), Park(1, seen=0)),
+    "parked": seen(running(), Park(1, seen_signals=0, until=at(60))),
+    "parked, and asking": seen(running(), Note(1, input_requests=(question(),)), Park(1, seen_signals=0)),
     "paused": seen(created(), Pause("operator")),
     "completed": seen(running(), Complete(1, encode(REPORT))),
     "completed with a tool error": seen(running(), Complete(1, encode({"message": "no rows"}), is_error=True)),
@@ -83,7 +83,7 @@ def test_how_far_a_task_is_is_told_to_callers_that_know_where_to_look() -> None:
 @pytest.mark.requirement("notification-is-detailed-task")
 @each_view
 def test_a_notification_says_what_a_poll_at_that_moment_would(view: View) -> None:
-    params = cast("dict[str, Any]", v2026.detailed(view, poll_ms=500))
+    params = cast("dict[str, Any]", v2026.detailed_task(view, poll_ms=500))
     validate("TaskStatusNotification", {"jsonrpc": "2.0", "method": "notifications/tasks", "params": params})
     validate("DetailedTask", params)
     assert params | {"resultType": "complete"} == got(view)
@@ -232,7 +232,7 @@ TTLS = {
     timedelta(days=24, hours=20, minutes=31, seconds=23, milliseconds=648): 2**31,
     timedelta(days=25): 2_160_000_000,
     timedelta(days=50): 4_320_000_000,
-    LONGEST_KEEP: 315_360_000_000,
+    MAX_KEEP: 315_360_000_000,
 }
 
 
@@ -272,7 +272,7 @@ errors = json_values | st.fixed_dictionaries(
     optional={"code": st.integers() | json_values, "data": json_values, "error_id": st.text()},
 )
 moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - it adds one
-spans = st.timedeltas(timedelta(0), LONGEST_KEEP)
+spans = st.timedeltas(timedelta(0), MAX_KEEP)
 
 
 @st.composite
@@ -288,7 +288,7 @@ def views(draw: st.DrawFn) -> View:
     message = draw(st.none() | st.text())
     later = now + draw(spans)
     command = draw(
-        st.builds(Note, st.just(1), status_message=st.just(message or "…"), asked=st.just((question(),)))
+        st.builds(Note, st.just(1), status_message=st.just(message or "…"), input_requests=st.just((question(),)))
         | st.builds(Complete, st.just(1), json_values.map(encode), st.booleans(), st.just(message))
         | st.builds(Fail, st.just(1), errors.map(encode), st.just(message or ""), st.just(False))
         | st.builds(Cancel, st.just("alice"), st.just(message))

@@ -8,7 +8,7 @@ from raincheck import open_store
 from raincheck.engine import Engine, Settings, Toolbox, run_until_signal
 from raincheck.workflows import load_workflows
 
-SETTINGS = Settings(lease=1.5, patience=0.1, grace=0.3, look_every=0.5)
+SETTINGS = Settings(lease=1.5, park_after=0.1, grace=0.3, poll_interval=0.5)
 
 
 def toolbox_of(file: Path) -> Toolbox:

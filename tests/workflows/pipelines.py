@@ -17,7 +17,7 @@ from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.workflows import Workflows, load_workflows
 
-QUICK = Settings(lease=1.0, patience=0.05, grace=3.0, report_every=0.02, look_every=0.5)
+QUICK = Settings(lease=1.0, park_after=0.05, grace=3.0, progress_interval=0.02, poll_interval=0.5)
 """Short times, for tests that wait for them on the real clock."""
 
 

@@ -3,7 +3,7 @@
 import pytest
 from pipelines import Workshop
 
-from raincheck.workflows import WorkflowFaults
+from raincheck.workflows import InvalidWorkflow
 from raincheck.workflows.validation import steps
 
 
@@ -21,8 +21,8 @@ def faults(workshop: Workshop, argv: str, stdin: str = "") -> list[tuple[str, st
     workshop.write(f"workflows: {{flow: {{input: {{x: {{default: 1}}}}, steps: {steps}}}}}")
     try:
         workshop.load()
-    except WorkflowFaults as error:
-        return [(fault.where, fault.message) for fault in error.faults]
+    except InvalidWorkflow as error:
+        return [(fault.where, fault.message) for fault in error.diagnostics]
     return []
 
 

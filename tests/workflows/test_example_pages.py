@@ -70,9 +70,9 @@ async def test_the_order_of_the_guide_gets_to_the_door(workshop: Workshop) -> No
     async with workshop.working(FILES["order"]) as engine:
         task = await engine.submit("order", {"number": "A-17", "amount": 20})
         assert task.subject == "A-17"
-        await engine.processes.transition(task.id, "pay", data={"paid": 20})
+        await engine.instances.transition(task.id, "pay", data={"paid": 20})
         await engine.wait(task.id, until=lambda one: one.state is not None and one.state.name == "packed")
-        await engine.processes.transition(task.id, "deliver")
+        await engine.instances.transition(task.id, "deliver")
         view = await engine.wait(task.id)
     assert view.task.phase is Phase.COMPLETED
     assert said(view) == {"number": "A-17", "label": "label of A-17"}

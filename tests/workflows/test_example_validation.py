@@ -44,7 +44,7 @@ async def test_records_that_are_put_right_meanwhile_are_checked_again_and_stored
         task = await validation.begin(file="orders.jsonl")
         await validation.reach(task.id, "waiting")
         records(validation).write_text(RIGHT)
-        await engine.processes.transition(task.id, "again", actor="ann")
+        await engine.instances.transition(task.id, "again", actor="ann")
         await validation.answer(task.id, {"store": True})
         view, result = await validation.end(task.id)
     assert view.task.phase is Phase.COMPLETED
@@ -70,7 +70,7 @@ async def test_a_file_that_is_missing_counts_as_wrong_and_may_turn_up(validation
         task = await validation.begin(file="invoices.jsonl")
         await validation.reach(task.id, "waiting")
         (validation.folder / "records" / "invoices.jsonl").write_text(RIGHT)
-        await engine.processes.transition(task.id, "again")
+        await engine.instances.transition(task.id, "again")
         await validation.answer(task.id, {"store": True})
         _, result = await validation.end(task.id)
     assert result == {"file": "invoices.jsonl", "records": 1, "tries": 2}
@@ -114,10 +114,10 @@ async def test_records_that_are_wrong_are_stored_only_by_somebody_who_gives_name
         task = await validation.begin(file="orders.jsonl")
         await validation.reach(task.id, "waiting")
         with pytest.raises(TransitionRefused, match="requires a reason"):
-            await engine.processes.transition(task.id, "store_anyway", data={"by": "ann"})
+            await engine.instances.transition(task.id, "store_anyway", data={"by": "ann"})
         with pytest.raises(TransitionRefused, match="its guard says no"):
-            await engine.processes.transition(task.id, "store_anyway", reason="the bank made the mistake")
-        await engine.processes.transition(
+            await engine.instances.transition(task.id, "store_anyway", reason="the bank made the mistake")
+        await engine.instances.transition(
             task.id, "store_anyway", data={"by": "ann"}, reason="the bank made the mistake", actor="ann"
         )
         view, _ = await validation.end(task.id)
@@ -135,7 +135,7 @@ async def test_it_can_be_cancelled_while_it_waits_and_not_any_more_when_it_store
         assert (cancelled.phase, cancelled.state and cancelled.state.name) == (Phase.CANCELLED, "cancelled")
     # Nobody works now, so it stays where it is led to.
     async with validation.working(works=False) as engine:
-        await engine.processes.transition(storing.id, "store_anyway", data={"by": "ann"}, reason="it is fine")
+        await engine.instances.transition(storing.id, "store_anyway", data={"by": "ann"}, reason="it is fine")
         with pytest.raises(CancelRefused) as refused:
             await engine.cancel(storing.id)
         assert refused.value.reason == "no-cancel-transition"

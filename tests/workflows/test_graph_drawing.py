@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raincheck.workflows.graph.layout import Layout, Place, lay_out
+from raincheck.workflows.graph.layout import Layout, NodePosition, lay_out
 from raincheck.workflows.graph.mermaid import as_mermaid
-from raincheck.workflows.graph.model import Edge, Graph, Look, Node, clip, span
+from raincheck.workflows.graph.model import Edge, Graph, Node, NodeKind, clip, format_duration
 from raincheck.workflows.graph.svg import as_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -19,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def graph(*edges: tuple[str, ...], start: str = "a", more: Iterable[str] = ()) -> Graph:
     names = dict.fromkeys([start, *(name for edge in edges for name in edge[:2]), *more])
-    nodes = tuple(Node(name, Look.STATE, is_start=name == start) for name in names)
+    nodes = tuple(Node(name, NodeKind.STATE, is_start=name == start) for name in names)
     return Graph("drawn", "", nodes, tuple(Edge(*edge[:2], label="".join(edge[2:])) for edge in edges))
 
 
@@ -33,7 +33,7 @@ def laid_out(drawn: Graph) -> Layout:
     )
 
 
-def overlaps(one: Place, other: Place) -> bool:
+def overlaps(one: NodePosition, other: NodePosition) -> bool:
     beside = abs(one.x - other.x) >= (one.width + other.width) / 2
     above = one.y + one.height <= other.y or other.y + other.height <= one.y
     return not beside and not above
@@ -111,8 +111,8 @@ def test_the_same_graph_is_drawn_the_same_way() -> None:
 HOSTILE = '<script>alert("1")</script>&amp; \x1b[2J \x00 ]] end # ` \\ {{ x }}'
 
 
-@pytest.mark.parametrize("look", Look)
-def test_what_is_written_in_a_file_stays_words_in_the_picture(look: Look) -> None:
+@pytest.mark.parametrize("look", NodeKind)
+def test_what_is_written_in_a_file_stays_words_in_the_picture(look: NodeKind) -> None:
     drawn = Graph(
         HOSTILE,
         HOSTILE,
@@ -129,7 +129,7 @@ def test_what_is_written_in_a_file_stays_words_in_the_picture(look: Look) -> Non
 
 
 def test_mermaid_has_every_box_and_every_arrow() -> None:
-    nodes = (Node("build", Look.WORK, ("run: make",), is_start=True), Node("done", Look.SUCCESS))
+    nodes = (Node("build", NodeKind.WORK, ("run: make",), is_start=True), Node("done", NodeKind.SUCCESS))
     text = as_mermaid(Graph("g", "", nodes, (Edge("build", "done", "ok > 1"), Edge("build", "done", "late", True))))
     assert text.splitlines() == [
         "flowchart TD",
@@ -145,7 +145,7 @@ def test_mermaid_has_every_box_and_every_arrow() -> None:
 
 @pytest.mark.parametrize(("seconds", "written"), [(0, "0s"), (90, "90s"), (300, "5m"), (7_200, "2h"), (86_400, "1d")])
 def test_durations_are_written_as_in_files(seconds: float, written: str) -> None:
-    assert span(seconds) == written
+    assert format_duration(seconds) == written
 
 
 def test_what_is_long_is_cut() -> None:

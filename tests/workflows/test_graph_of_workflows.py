@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from raincheck.workflows.graph import as_mermaid, as_svg, graph_of
-from raincheck.workflows.graph.model import Edge, Graph, Look, Node
+from raincheck.workflows.graph.model import Edge, Graph, Node, NodeKind
 from raincheck.workflows.load import load_workflows
 from raincheck.workflows.machines.machine import Machine, State, Timeout, Transition
 
@@ -48,16 +48,16 @@ def release(tmp_path: Path) -> Graph:
 def test_every_step_is_drawn_with_what_it_does_and_when(release: Graph) -> None:
     assert (release.name, release.description) == ("release", "Release it.")
     assert release.nodes == (
-        Node("build", Look.WORK, ("run: make {{ input.tag }}", "up to 3 tries", "within 5m"), is_start=True),
-        Node("lint", Look.WORK, ("run: ruff check .", "goes on if it fails"), is_start=True),
-        Node("files", Look.REACH, ("call: put of files", "for each of [1, 2]")),
-        Node("undo", Look.REACH, ("http: DELETE https://api.example.com/it",)),
-        Node("sure", Look.ASK, ("ask: Publish?", "if input.tag == 'v1'")),
-        Node("poll", Look.WORK, ("set: a, b", "until result.a == 1, at most 3 rounds")),
-        Node("think", Look.ASK, ("sample: Sum it up.",)),
-        Node("rest", Look.WAIT, ("sleep: 5m",)),
-        Node("other", Look.REACH, ("workflow: sub",)),
-        Node("each", Look.WORK, ("set: {{ item }}", "for each of 3 items")),
+        Node("build", NodeKind.WORK, ("run: make {{ input.tag }}", "up to 3 tries", "within 5m"), is_start=True),
+        Node("lint", NodeKind.WORK, ("run: ruff check .", "goes on if it fails"), is_start=True),
+        Node("files", NodeKind.REACH, ("call: put of files", "for each of [1, 2]")),
+        Node("undo", NodeKind.REACH, ("http: DELETE https://api.example.com/it",)),
+        Node("sure", NodeKind.ASK, ("ask: Publish?", "if input.tag == 'v1'")),
+        Node("poll", NodeKind.WORK, ("set: a, b", "until result.a == 1, at most 3 rounds")),
+        Node("think", NodeKind.ASK, ("sample: Sum it up.",)),
+        Node("rest", NodeKind.WAIT, ("sleep: 5m",)),
+        Node("other", NodeKind.REACH, ("workflow: sub",)),
+        Node("each", NodeKind.WORK, ("set: {{ item }}", "for each of 3 items")),
     )
 
 
@@ -87,12 +87,12 @@ REVIEW = Machine(
             "review",
             timeout=Timeout(3_600, "expire"),
             action=nothing,
-            words="ask the user",
+            label="ask the user",
             on_error="give_up",
             transitions=[
-                Transition("approve", to="done", guard=lambda _: True, words="data.votes > 2"),
+                Transition("approve", to="done", guard=lambda _: True, label="data.votes > 2"),
                 Transition("merge", to="done", guard=lambda _: True),
-                Transition("pass", to="done", on=nothing, words="result.ok"),
+                Transition("pass", to="done", on=nothing, label="result.ok"),
                 Transition("reject", to="draft", requires_reason=True),
                 Transition("expire", to="expired"),
                 Transition("give_up", to="expired"),
@@ -109,11 +109,11 @@ REVIEW = Machine(
 
 def test_every_state_is_drawn_with_what_is_done_in_it() -> None:
     assert graph_of(REVIEW).nodes == (
-        Node("draft", Look.STATE, is_start=True),
-        Node("review", Look.STATE, ("ask the user", "after 1h: expire")),
-        Node("done", Look.SUCCESS, ("success",)),
-        Node("expired", Look.FAILURE, ("failure",)),
-        Node("withdrawn", Look.CANCEL, ("cancel",)),
+        Node("draft", NodeKind.STATE, is_start=True),
+        Node("review", NodeKind.STATE, ("ask the user", "after 1h: expire")),
+        Node("done", NodeKind.SUCCESS, ("success",)),
+        Node("expired", NodeKind.FAILURE, ("failure",)),
+        Node("withdrawn", NodeKind.CANCEL, ("cancel",)),
     )
 
 

@@ -11,10 +11,10 @@ from raincheck.core.payload import Json, encode
 from raincheck.core.records import Tool
 from raincheck.engine import Engine, Toolbox
 from raincheck.engine.tool import TaskTool
-from raincheck.engine.toolbox import recall
+from raincheck.engine.toolbox import sync_definitions
 from raincheck.stores.base import Store
-from raincheck.workflows import WorkflowFaults
-from raincheck.workflows.load import rebuilt
+from raincheck.workflows import InvalidWorkflow
+from raincheck.workflows.load import restore_definition
 from raincheck.workflows.pipelines.pipeline import Pipeline
 
 STEPS: Json = {"steps": [{"id": "a", "set": 1}]}
@@ -49,8 +49,8 @@ def kept_in(workshop: Workshop, text: str) -> bytes:
     ],
 )
 def test_what_is_no_definition_is_a_fault(definition: bytes) -> None:
-    with pytest.raises(WorkflowFaults):
-        rebuilt(definition)
+    with pytest.raises(InvalidWorkflow):
+        restore_definition(definition)
 
 
 class _Kept:
@@ -59,7 +59,7 @@ class _Kept:
     def __init__(self, definition: bytes) -> None:
         self._definition = definition
 
-    async def remember(self, *_: object) -> dict[Tool, bytes]:
+    async def save_definitions(self, *_: object) -> dict[Tool, bytes]:
         return {Tool("flow", "1"): self._definition}
 
 
@@ -75,16 +75,16 @@ def another(_: bytes) -> TaskTool:
 @pytest.mark.parametrize("rebuild", [failing, another])
 async def test_what_was_kept_never_stops_a_start(caplog: pytest.LogCaptureFixture, rebuild: Any) -> None:
     toolbox = Toolbox()
-    toolbox.rebuild = rebuild
-    await recall(cast("Store", _Kept(b"{}")), "default", toolbox)
+    toolbox.build_from_definition = rebuild
+    await sync_definitions(cast("Store", _Kept(b"{}")), "default", toolbox)
     assert "tasks of 'flow' in version '1' have to wait" in caplog.text
     assert not list(toolbox), "least of all in the place of another"
 
 
 def surroundings_of(definition: bytes) -> Any:
-    made = rebuilt(definition)
+    made = restore_definition(definition)
     assert isinstance(made, Pipeline)
-    return made.surroundings
+    return made.permissions
 
 
 THEN = """
@@ -107,7 +107,7 @@ def test_what_a_file_does_not_allow_any_more_is_not_allowed_to_what_was_kept(wor
     assert set(found.folders) == {Path("/opt/x/deeper"), Path("/opt/y/z")}
     assert found.env == {"TWO"}
     assert set(found.servers) == {"same"}
-    assert rebuilt(definition).tool().definition == definition, "what is allowed again is there again"
+    assert restore_definition(definition).tool().definition == definition, "what is allowed again is there again"
 
 
 def test_of_a_file_that_is_gone_what_was_kept_stands(workshop: Workshop) -> None:
@@ -124,8 +124,8 @@ def test_of_a_file_that_can_not_be_read_nothing_is_allowed(workshop: Workshop, n
         workshop.file.mkdir()
     else:
         workshop.write(now)
-    with pytest.raises(WorkflowFaults):
-        rebuilt(definition)
+    with pytest.raises(InvalidWorkflow):
+        restore_definition(definition)
 
 
 async def serving(workshop: Workshop, text: str) -> Engine:
@@ -134,7 +134,7 @@ async def serving(workshop: Workshop, text: str) -> Engine:
     toolbox = Toolbox()
     for definition in (await asyncio.to_thread(workshop.load)).definitions.values():
         toolbox.add(definition.tool())
-    toolbox.rebuild = lambda definition: rebuilt(definition).tool()
+    toolbox.build_from_definition = lambda definition: restore_definition(definition).tool()
     return Engine(workshop.store, toolbox, settings=QUICK)
 
 

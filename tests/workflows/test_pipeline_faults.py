@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pipelines import Workshop
 
-from raincheck.workflows import WorkflowFaults, load_workflows
+from raincheck.workflows import InvalidWorkflow, load_workflows
 
 PLAIN = "workflows: {a: {steps: [{id: a, set: 1}]}}"
 
@@ -13,9 +13,9 @@ PLAIN = "workflows: {a: {steps: [{id: a, set: 1}]}}"
 def faults(workshop: Workshop, text: str) -> dict[str, str]:
     """What is wrong, by where."""
     workshop.write(text)
-    with pytest.raises(WorkflowFaults) as raised:
+    with pytest.raises(InvalidWorkflow) as raised:
         workshop.load()
-    return {fault.where: f"{fault.line}: {fault.message}" for fault in raised.value.faults}
+    return {fault.where: f"{fault.line}: {fault.message}" for fault in raised.value.diagnostics}
 
 
 def step_faults(workshop: Workshop, step: str, head: str = "") -> dict[str, str]:
@@ -277,16 +277,16 @@ def test_what_undoes_a_step_is_no_part_of_the_order(workshop: Workshop) -> None:
 )
 def test_a_file_that_can_not_work_is_a_fault(workshop: Workshop, text: str, message: str) -> None:
     workshop.file.write_text(text)
-    with pytest.raises(WorkflowFaults) as raised:
+    with pytest.raises(InvalidWorkflow) as raised:
         workshop.load()
     assert message in str(raised.value)
 
 
 def test_a_file_without_its_first_line_is_checked_all_the_same(workshop: Workshop) -> None:
     workshop.file.write_text("workflows: {a: {steps: [{id: a, set: '{{ gone }}'}]}}")
-    with pytest.raises(WorkflowFaults) as raised:
+    with pytest.raises(InvalidWorkflow) as raised:
         workshop.load()
-    missing, other = raised.value.faults
+    missing, other = raised.value.diagnostics
     assert missing.message == "it is missing: begin the file with `raincheck: 1`"
     assert other.where == "workflows.a.steps.a.set"
 
@@ -322,7 +322,9 @@ def test_commands_may_be_called_as_yaml_writes_true_and_false(workshop: Workshop
 def test_names_differ_over_all_files_of_a_folder(tmp_path: Path) -> None:
     for name in ("one.yaml", "two.yml"):
         (tmp_path / name).write_text("raincheck: 1\nworkflows: {same: {steps: [{id: a, set: 1}]}}\n")
-    with pytest.raises(WorkflowFaults, match=r"two\.yml:2: workflows\.same: a workflow of this name is in .*one\.yaml"):
+    with pytest.raises(
+        InvalidWorkflow, match=r"two\.yml:2: workflows\.same: a workflow of this name is in .*one\.yaml"
+    ):
         load_workflows(tmp_path)
 
 
@@ -334,7 +336,7 @@ def test_workflows_of_a_folder_may_run_each_other(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_files_is_a_fault(tmp_path: Path) -> None:
-    with pytest.raises(WorkflowFaults, match="there is no"):
+    with pytest.raises(InvalidWorkflow, match="there is no"):
         load_workflows(tmp_path)
 
 

@@ -22,7 +22,7 @@ from raincheck.testing import check_invariants
 
 pytestmark = pytest.mark.timeout(120)
 
-IMPATIENT = Settings(lease=5.0, patience=0.001, grace=2.0, report_every=0.02)
+IMPATIENT = Settings(lease=5.0, park_after=0.001, grace=2.0, progress_interval=0.02)
 """Parks at every wait, so that bodies are run from their beginnings again and again."""
 
 

@@ -88,7 +88,7 @@ async def test_a_status_that_is_not_expected_is_an_error(
 async def test_a_server_that_does_not_answer_in_time_is_a_timeout(
     workshop: Workshop, server: Canned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raincheck.workflows.actions.http.PATIENCE", 0.2)
+    monkeypatch.setattr("raincheck.workflows.actions.http.IDLE_TIMEOUT", 0.2)
     server.answers["/"] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"
     server.stays = True
     assert "did not answer in time" in await workshop.failure(flow(server, "http: {url: URL/}"))

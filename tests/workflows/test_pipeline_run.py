@@ -320,13 +320,13 @@ async def test_steps_that_are_restored_are_not_run(workshop: Workshop) -> None:
           - {id: undo, run: {shell: "echo undone >> log"}}
     """.replace('echo a >> log"}', 'echo a >> log"}, on_error: {compensate: undo}')
     ) as engine:
-        task = await engine.submit("flow", {"restored": {"a": {"stdout": "kept"}, "c": 1}}, checks=False)
+        task = await engine.submit("flow", {"restored": {"a": {"stdout": "kept"}, "c": 1}}, validate=False)
         view = await engine.wait(task.id)
         assert (view.task.is_error, said(view)) == (False, 1)
-        task = await engine.submit("flow", {"restored": {"a": {"stdout": "kept"}}}, checks=False)
+        task = await engine.submit("flow", {"restored": {"a": {"stdout": "kept"}}}, validate=False)
         assert (await engine.wait(task.id)).task.is_error
     assert not (workshop.folder / "log").exists(), "what another task did is not undone here"
-    assert (await asyncio.to_thread(workshop.load)).pipelines["flow"].before("c") == {"a", "b"}
+    assert (await asyncio.to_thread(workshop.load)).pipelines["flow"].predecessors("c") == {"a", "b"}
 
 
 async def test_a_task_that_is_cancelled_stops_its_commands(workshop: Workshop, tmp_path: Path) -> None:

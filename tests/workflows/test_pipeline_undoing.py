@@ -168,13 +168,13 @@ async def test_a_child_whose_state_is_left_is_cancelled(workshop: Workshop) -> N
           done: {kind: success}
       child: {steps: [{id: a, sleep: 1h}]}
     """
-    lazy = replace(QUICK, patience=60.0)
+    lazy = replace(QUICK, park_after=60.0)
     async with workshop.working(text, lazy) as engine:
         task = await engine.submit("flow")
         async with asyncio.timeout(10):
             while not await children(workshop):  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0.01)
-        await engine.processes.transition(task.id, "skip")
+        await engine.instances.transition(task.id, "skip")
         (child,) = await children(workshop)
         view = await engine.wait(child.id)
         assert view.task.phase is Phase.CANCELLED
@@ -310,7 +310,7 @@ async def test_a_child_that_an_attempt_could_not_let_go_is_cancelled_by_the_next
     async def crash(*_: object) -> None:
         """As if the process had ended here."""
 
-    monkeypatch.setattr("raincheck.workflows.actions.wait._let_go", crash)
+    monkeypatch.setattr("raincheck.workflows.actions.wait._cancel_abandoned_child", crash)
     text = """
     workflows:
       flow:

@@ -71,8 +71,8 @@ def test_what_failed_is_not_taken(pipeline: Pipeline) -> None:
 
 def test_what_was_undone_is_not_taken(pipeline: Pipeline) -> None:
     text = FLOW.replace("{id: load, set: 1}", "{id: load, set: 1, on_error: {compensate: undo}}")
-    pipeline.surroundings.file.write_text(text + "      - {id: undo, set: 1}\n")
-    undoing = load_workflows(pipeline.surroundings.file).pipelines["it"]
+    pipeline.permissions.file.write_text(text + "      - {id: undo, set: 1}\n")
+    undoing = load_workflows(pipeline.permissions.file).pipelines["it"]
     done = {"load": ok(1), "beside": ok(2), "join": ERROR}
     assert find_restorable(undoing, "join", done) == {"load": 1, "beside": 2}
     assert find_restorable(undoing, "join", {**done, "undo": ok(1)}) == {"beside": 2}

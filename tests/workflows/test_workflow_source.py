@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raincheck.errors import InvalidValue
-from raincheck.workflows import WorkflowFaults
-from raincheck.workflows.parsing.source import FILE_LIMIT, read_source, seconds, size
+from raincheck.workflows import InvalidWorkflow
+from raincheck.workflows.parsing.source import FILE_LIMIT, parse_duration, parse_size, read_source
 
 
 def faults(folder: Path, content: str | bytes) -> list[tuple[int, str]]:
     file = folder / "flow.yaml"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(WorkflowFaults) as raised:
+    with pytest.raises(InvalidWorkflow) as raised:
         read_source(file)
-    assert all(fault.file == str(file) for fault in raised.value.faults)
-    return [(fault.line, fault.message) for fault in raised.value.faults]
+    assert all(fault.file == str(file) for fault in raised.value.diagnostics)
+    return [(fault.line, fault.message) for fault in raised.value.diagnostics]
 
 
 def test_everything_has_its_line(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_few_aliases_are_fine(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_large_or_not_there_is_a_fault(tmp_path: Path) -> None:
     assert "split it" in faults(tmp_path, "#" * (FILE_LIMIT + 1))[0][1]
-    with pytest.raises(WorkflowFaults, match="can't be read"):
+    with pytest.raises(InvalidWorkflow, match="can't be read"):
         read_source(tmp_path / "gone.yaml")
 
 
@@ -115,7 +115,7 @@ def test_a_file_that_is_too_large_or_not_there_is_a_fault(tmp_path: Path) -> Non
 def test_any_bytes_are_data_or_a_fault(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     file = tmp_path_factory.mktemp("any") / "any.yaml"
     file.write_bytes(content)
-    with contextlib.suppress(WorkflowFaults):
+    with contextlib.suppress(InvalidWorkflow):
         read_source(file)
 
 
@@ -123,21 +123,21 @@ def test_any_bytes_are_data_or_a_fault(tmp_path_factory: pytest.TempPathFactory,
     ("said", "meant"), [("30s", 30), ("5m", 300), ("2h", 7200), ("1d", 86400), (1.5, 1.5), ("0.5 s", 0.5), ("7", 7)]
 )
 def test_durations_are_seconds(said: str | float, meant: float) -> None:
-    assert seconds(said) == meant
+    assert parse_duration(said) == meant
 
 
 @pytest.mark.parametrize("said", ["", "5 parsecs", "-5s", -1, "1e5", float("nan"), float("inf"), "400d", True, "1h30m"])
 def test_what_is_no_duration_is_refused(said: str | float) -> None:
     with pytest.raises(InvalidValue, match="a duration is"):
-        seconds(said)
+        parse_duration(said)
 
 
 @pytest.mark.parametrize(("said", "meant"), [("500", 500), ("1KB", 1024), ("2 mb", 2 * 1024**2), (7, 7)])
 def test_sizes_are_bytes(said: str | int, meant: int) -> None:
-    assert size(said) == meant
+    assert parse_size(said) == meant
 
 
 @pytest.mark.parametrize("said", ["", "1TB", "-1", -1, True, "1.5MB"])
 def test_what_is_no_size_is_refused(said: str | int) -> None:
     with pytest.raises(InvalidValue, match="a size is"):
-        size(said)
+        parse_size(said)

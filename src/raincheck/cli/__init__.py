@@ -1,4 +1,4 @@
-"""The program `raincheck`. Each group of commands has a module of its own here."""
+"""The program `raincheck`. Each group of commands has its own module here."""
 
 import errno
 import os
@@ -9,11 +9,11 @@ COULD_NOT_RUN = 2
 INTERRUPTED = 130
 
 UNWRITABLE = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
-"""Why what is printed may not arrive. Of a pipe that nobody reads any more, typer takes care."""
+"""Reasons why output can't be written. Typer handles a pipe whose reader has gone."""
 
 
 def main() -> None:
-    """Run the program. Without the extra that it needs, it says what to install."""
+    """Run the program. If the required extra is missing, say what to install."""
     try:
         from raincheck.cli.app import program
 
@@ -21,7 +21,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None or error.errno not in UNWRITABLE:
             raise
-        _end_unheard(error)
+        _exit_on_stdout_error(error)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ModuleNotFoundError as error:
@@ -32,9 +32,9 @@ def main() -> None:
         sys.exit(COULD_NOT_RUN)
 
 
-def _end_unheard(error: OSError) -> None:
-    """What was printed did not arrive: say so, and try it no more."""
-    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - until the program ends
+def _exit_on_stdout_error(error: OSError) -> None:
+    """Report that the output could not be written, and discard the rest of it."""
+    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open until the program ends
     why = error.strerror or str(error)
     sys.stderr.write(f"raincheck: this can't be written to stdout: {why}. Whatever had ended can be fetched again\n")
     sys.exit(FAILED)

@@ -1,4 +1,4 @@
-"""The program `raincheck`: its commands, each imported when it is used.
+"""The program `raincheck`: its commands, each imported on use.
 
 Most commands import the MCP SDK or a store, which takes longer than everything else they do. Help is printed without
 any of them.
@@ -17,16 +17,16 @@ from typer.main import get_command
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """Where a command is, and the line that lists it."""
+    """A command's entry point and its line in the list of commands."""
 
-    where: str
-    """Its module below `raincheck.cli`, and its function."""
+    entry_point: str
+    """The command's module below `raincheck.cli`, and its function."""
     help: str
     epilog: str = "EPILOG"
-    """The name of the text that follows its options."""
+    """The name of the text that follows the command's options."""
 
-    def load(self, name: str) -> Any:  # noqa: ANN401 - a command of click, which typer keeps to itself
-        module_name, _, function = self.where.partition(":")
+    def load(self, name: str) -> Any:  # noqa: ANN401 - a click command, whose type typer does not export
+        module_name, _, function = self.entry_point.partition(":")
         module = import_module(f"raincheck.cli.{module_name}")
         alone = make_group()
         alone.command(name, epilog=getattr(module, self.epilog), short_help=self.help)(getattr(module, function))
@@ -34,7 +34,7 @@ class LazyCommand:
 
 
 class LazyGroup(TyperGroup):
-    """A group of commands that are imported when they are used."""
+    """A group of commands that are imported on use."""
 
     lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {}
 
@@ -54,10 +54,10 @@ class LazyGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - likewise
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _line_of(command)) for name, command in self.lazy.items()])
+            formatter.write_dl([(name, _help_of(command)) for name, command in self.lazy.items()])
 
 
-def _line_of(command: LazyCommand | typer.Typer) -> str:
+def _help_of(command: LazyCommand | typer.Typer) -> str:
     return command.help if isinstance(command, LazyCommand) else command.info.help or ""
 
 
@@ -113,8 +113,8 @@ class ConformanceGroup(LazyGroup):
     """`raincheck conformance`."""
 
     lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
-        "g1": LazyCommand(
-            "commands.conformance:g1",
+        "2025-11-25": LazyCommand(
+            "commands.conformance:check_v2025",
             'Check a server of the tasks of MCP 2025-11-25 ("G1"), over Streamable HTTP or stdio.',
         ),
     }

@@ -1,8 +1,7 @@
-"""Ending in good order, whatever signal says so: bars are put away, and the cursor is shown again.
+"""Exit codes, signals and error output of the commands.
 
-How the commands that call tools end: with which code, and in which words.
-
-Ending a command that was given workflows which can't be used.
+Signals cancel the running command, so that it removes its progress bars and shows the cursor again. Every command
+reports errors here, in one shape. Invalid workflows are reported with one line for each fault.
 """
 
 import asyncio
@@ -18,20 +17,20 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import typer
 
 from raincheck.errors import RaincheckError
-from raincheck.operations.describe import harmless, json_of
+from raincheck.operations.describe import format_json, printable_lines
 
 if TYPE_CHECKING:
-    from raincheck.workflows.definition import Definition, WorkflowFaults
+    from raincheck.workflows.definition import InvalidWorkflow, WorkflowDefinition
 
 
 T = TypeVar("T")
 
-BY_SIGNAL = 128
-"""What a program that a signal ended ends with, plus the number of that, as shells have it."""
+SIGNAL_EXIT_BASE = 128
+"""The exit code of a program that a signal ended, without the signal's number, as in shells."""
 
 
 FATAL = (signal.SIGTERM, signal.SIGHUP)
-"""Signals beside Ctrl-C that would end the program at once."""
+"""Signals, besides Ctrl-C, that would end the program at once."""
 
 
 def fatal_signals() -> list[signal.Signals]:
@@ -43,9 +42,9 @@ def _not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def let_go_of_dead_terminals() -> bool:
-    """Drop what is still written to a terminal that was hung up, which would raise. Whether there was one."""
-    # There is none of it on every system.
+def redirect_dead_terminals() -> bool:
+    """Discard output to a terminal that was hung up, since writing there would raise. Returns whether there was one."""
+    # Not every platform has this module.
     import termios
 
     was_dead = False
@@ -53,7 +52,7 @@ def let_go_of_dead_terminals() -> bool:
         try:
             termios.tcgetattr(output)
         except termios.error as error:
-            # Others say that they are no terminals.
+            # Other errors mean that the output is not a terminal.
             if error.args[0] == errno.EIO:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, output)
@@ -62,17 +61,17 @@ def let_go_of_dead_terminals() -> bool:
     return was_dead
 
 
-def run_tidily(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end. Ctrl-C and other signals that end programs cancel it, each time that one comes.
+def run_with_signals(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end. Ctrl-C and other fatal signals cancel it, once for each signal.
 
     Raises:
-        typer.Exit: one did, whatever failed while the work was being cancelled.
+        typer.Exit: a signal arrived, whatever error the cancelled work raised.
     """
     told: list[signal.Signals] = []
 
     async def main() -> T:
         loop, command = asyncio.get_running_loop(), asyncio.current_task()
-        assert command is not None  # noqa: S101 - this is one
+        assert command is not None  # noqa: S101 - this coroutine runs in a task
 
         def stop(number: signal.Signals) -> None:
             told.append(number)
@@ -88,30 +87,30 @@ def run_tidily(work: Coroutine[Any, Any, T]) -> T:
     except typer.Exit:
         raise
     except (Exception, asyncio.CancelledError) as error:
-        # Ctrl-C ends child processes, too. That they are gone may be noticed before the cancellation is.
+        # Ctrl-C ends child processes, too. The work may notice their end before its own cancellation.
         if not told:
             raise
-        raise typer.Exit(BY_SIGNAL + told[0]) from error
+        raise typer.Exit(SIGNAL_EXIT_BASE + told[0]) from error
 
 
-class Ending(IntEnum):
-    """What such a command ends with. It tells what became of the work."""
+class ExitCode(IntEnum):
+    """The exit code of a command that calls a tool. It tells the outcome of the work."""
 
-    DONE = 0
-    """The result is there, or what was asked for is done."""
+    SUCCESS = 0
+    """The result was returned, or the requested action was done."""
     FAILED = 1
-    """The tool or the task failed, or was cancelled by somebody else."""
+    """The tool or the task failed, or another actor cancelled it."""
     COULD_NOT_RUN = 2
-    """It could not be tried: bad usage, no such tool or task, no server."""
-    ASKS = 3
-    """The task waits for an answer, and there was nobody to ask."""
-    GOES_ON = 4
-    """The task goes on: the time was over, or somebody left it alone."""
+    """The request could not be tried: bad usage, no such tool or task, no server."""
+    NEEDS_INPUT = 3
+    """The task waits for an answer, and there was no terminal to ask at."""
+    STILL_RUNNING = 4
+    """The task continues: the timeout expired, or the user detached."""
     INTERRUPTED = 130
-    """Ctrl-C, and nothing goes on: the task was cancelled, or the call given up."""
+    """Ctrl-C, and nothing continues: the task was cancelled, or the call was given up."""
 
 
-CODES = """
+EXIT_CODES_HELP = """
 It ends with 0 if it is done; with 1 if the tool or the task failed, or somebody else cancelled it; with 2 if it could
 not be tried (bad usage, no such tool or task, no server); with 3 if the task waits for an answer, and nobody was there
 to be asked; with 4 if the task goes on, since the time was over or you left it; with 130 if you cancelled it by
@@ -119,55 +118,57 @@ Ctrl-C; and with 128 and the number of another signal (143 for SIGTERM) if that 
 """
 
 
-class Unusable(RaincheckError):
-    """What was asked for can't even be tried."""
+class UsageError(RaincheckError):
+    """The request is invalid and can't be tried."""
 
 
-def tell(words: str) -> None:
-    """Say something to whoever looks on. What the command is for goes to stdout."""
+def echo_err(message: str) -> None:
+    """Print a message for the user on stderr. The output of the command itself goes to stdout."""
     try:
-        typer.echo(f"raincheck: {harmless(words)}", err=True)
+        typer.echo(f"raincheck: {printable_lines(message)}", err=True)
     except OSError:
-        if not let_go_of_dead_terminals():
+        if not redirect_dead_terminals():
             raise
 
 
-def refuse(why: str, *, as_json: bool, ending: int = Ending.COULD_NOT_RUN) -> NoReturn:
-    """End, and say why. Every command does it here, so that programs find it in one shape: a line of JSON."""
+def fail(message: str, *, as_json: bool, exit_code: int = ExitCode.COULD_NOT_RUN) -> NoReturn:
+    """Exit with an error message. All commands exit here, so that programs get errors in one form: a line of JSON."""
     if as_json:
-        typer.echo(json_of({"error": why}, indent=None))
-    tell(why)
-    raise typer.Exit(ending)
+        typer.echo(format_json({"error": message}, indent=None))
+    echo_err(message)
+    raise typer.Exit(exit_code)
 
 
-def find_workflow(path: Path, definitions: "Mapping[str, Definition]", name: str) -> "Definition":
-    """The workflow of this name.
+def find_workflow(path: Path, definitions: "Mapping[str, WorkflowDefinition]", name: str) -> "WorkflowDefinition":
+    """Return the workflow of this name.
 
     Raises:
-        Unusable: there is none.
+        UsageError: there is none.
     """
     found = definitions.get(name)
     if found is None:
-        raise Unusable(f"{path} has no workflow {name!r}: it has {', '.join(sorted(definitions))}")
+        raise UsageError(f"{path} has no workflow {name!r}: it has {', '.join(sorted(definitions))}")
     return found
 
 
-def _refuse_faults(found: "WorkflowFaults", *, as_json: bool, ending: int) -> NoReturn:
-    """End, and tell of each fault in a line of its own, as editors and other programs know them."""
+def _fail_with_diagnostics(found: "InvalidWorkflow", *, as_json: bool, exit_code: int) -> NoReturn:
+    """Exit with one line for each fault, in the format that editors and other programs recognize."""
     if as_json:
-        faults = [asdict(fault) for fault in found.faults]
-        typer.echo(json_of({"error": str(found), "faults": faults}, indent=None))
-    for fault in found.faults:
-        typer.echo(harmless(str(fault)), err=True)
-    many = "1 fault" if len(found.faults) == 1 else f"{len(found.faults)} faults"
-    tell(f"{many}: nothing of it can be used before that is mended")
-    raise typer.Exit(ending)
+        faults = [asdict(fault) for fault in found.diagnostics]
+        typer.echo(format_json({"error": str(found), "faults": faults}, indent=None))
+    for fault in found.diagnostics:
+        typer.echo(printable_lines(str(fault)), err=True)
+    many = "1 fault" if len(found.diagnostics) == 1 else f"{len(found.diagnostics)} faults"
+    echo_err(f"{many}: nothing of it can be used before that is mended")
+    raise typer.Exit(exit_code)
 
 
-def refuse_unusable(error: Exception, *, as_json: bool, faults: int = Ending.COULD_NOT_RUN) -> NoReturn:
-    """End, and say why: of workflows fault by fault, and with another code if that is wanted."""
-    from raincheck.workflows.definition import WorkflowFaults
+def fail_with_error(
+    error: Exception, *, as_json: bool, diagnostics_exit_code: int = ExitCode.COULD_NOT_RUN
+) -> NoReturn:
+    """Exit with an error message. Invalid workflows are reported fault by fault, with `diagnostics_exit_code`."""
+    from raincheck.workflows.definition import InvalidWorkflow
 
-    if isinstance(error, WorkflowFaults):
-        _refuse_faults(error, as_json=as_json, ending=faults)
-    refuse(str(error), as_json=as_json)
+    if isinstance(error, InvalidWorkflow):
+        _fail_with_diagnostics(error, as_json=as_json, exit_code=diagnostics_exit_code)
+    fail(str(error), as_json=as_json)

@@ -1,10 +1,7 @@
-"""The store that an operator's command is about: opened as it is, and never made or brought up to date.
+"""Options that several commands share, and how commands run with them.
 
-What the commands that talk to a server can be told, and how they are run.
-
-Where the book of calls that are under way is.
-
-HTTP headers as they are written in a shell.
+This covers the options of commands that talk to a server, HTTP headers on the command line, the file of saved calls,
+and the store of an operator's command. That store is opened only if it exists, and is never created or migrated.
 """
 
 import asyncio
@@ -19,15 +16,15 @@ import typer
 from platformdirs import user_state_path
 
 from raincheck.cli import COULD_NOT_RUN
-from raincheck.cli.exit_codes import Ending, Unusable, refuse, run_tidily
-from raincheck.clock import Clock, StoresClock
+from raincheck.cli.exit_codes import ExitCode, UsageError, fail, run_with_signals
+from raincheck.clock import Clock, StoreClock
 from raincheck.errors import ConfigurationError, RaincheckError, TaskError
 from raincheck.stores.base import Store
-from raincheck.stores.factory import STORE_VARIABLE, find_address, is_there, open_twin
+from raincheck.stores.factory import STORE_VARIABLE, open_existing_store, resolve_address, store_file_exists
 from raincheck.stores.url import MemoryAddress, SqliteAddress
 
-PATIENCE = 30.0
-"""Seconds for a server to start and to greet us."""
+DEFAULT_CONNECT_TIMEOUT = 30.0
+"""Seconds for a server to start and complete the handshake."""
 
 HeaderOption = Annotated[
     list[str] | None, typer.Option("--header", metavar="HEADER", help="A header to send, 'Name: value'. Repeatable.")
@@ -35,7 +32,7 @@ HeaderOption = Annotated[
 TimeoutOption = Annotated[
     float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait. A task goes on after that.")
 ]
-ConnectOption = Annotated[
+ConnectTimeoutOption = Annotated[
     float, typer.Option("--connect-timeout", metavar="SECONDS", min=0.1, help="How long the server may take to greet.")
 ]
 VerboseOption = Annotated[
@@ -49,45 +46,45 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What a command was told, beside what it is about."""
+class ConnectionOptions:
+    """The connection options of a command."""
 
     headers: list[str] | None
-    named_book: Path | None
-    within: float
-    """Seconds for the server to greet us."""
+    calls_path: Path | None
+    connect_timeout: float
+    """Seconds for the server to complete the handshake."""
     is_verbose: bool
     as_json: bool
     timeout: float | None = None
     server: str | None = None
-    """The address of a call that is under way, where the book does not have all of it."""
+    """The server's address for a saved call, if the saved address is incomplete."""
 
 
-def run_call(work: Coroutine[Any, Any, Ending], *, as_json: bool) -> NoReturn:
-    """Do it, and end as it says."""
+def run_call(work: Coroutine[Any, Any, ExitCode], *, as_json: bool) -> NoReturn:
+    """Run a call's coroutine, and exit with the code that it returns."""
     try:
-        ending = run_tidily(work)
+        ending = run_with_signals(work)
     except RaincheckError as error:
-        refuse(str(error), as_json=as_json)
+        fail(str(error), as_json=as_json)
     raise typer.Exit(ending)
 
 
-def read_headers(lines: list[str]) -> dict[str, str]:
-    """Headers of the form `Name: value`, by their names.
+def parse_headers(lines: list[str]) -> dict[str, str]:
+    """Parse headers of the form `Name: value`.
 
     Raises:
-        ValueError: one is not of that form.
+        ValueError: a header has another form.
     """
     pairs = [line.partition(":") for line in lines]
     if not all(name.strip() and colon for name, colon, _ in pairs):
-        # Not repeated: it may well be a secret.
+        # The error does not repeat the header, which may be a secret.
         raise ValueError("a header is said as 'Name: value', and one has no name or no colon")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 CALLS_VARIABLE = "RAINCHECK_BOOK"
 
-BookOption = Annotated[
+CallsOption = Annotated[
     Path | None,
     typer.Option(
         "--book",
@@ -97,34 +94,34 @@ BookOption = Annotated[
 ]
 
 
-def book_path(named: Path | None) -> Path:
-    """The file of that name, or the usual one.
+def calls_path(path: Path | None) -> Path:
+    """Return this path, or the default file of saved calls.
 
     Raises:
-        Unusable: there can't be one.
+        UsageError: the folder does not exist, or can't be created.
     """
-    found = named or (Path(os.environ[CALLS_VARIABLE]) if os.environ.get(CALLS_VARIABLE) else None)
+    found = path or (Path(os.environ[CALLS_VARIABLE]) if os.environ.get(CALLS_VARIABLE) else None)
     if found is not None:
         found = found.expanduser().absolute()
         if not found.parent.is_dir():
-            raise Unusable(f"there is no folder {found.parent} for the book {found.name}: make it first")
+            raise UsageError(f"there is no folder {found.parent} for the book {found.name}: make it first")
         return found
     folder = user_state_path("raincheck", appauthor=False)
     try:
-        # For this user alone: the addresses of servers may tell more than others should know.
+        # Readable for this user alone: server addresses may be confidential.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise Unusable(
+        raise UsageError(
             f"the folder {folder} for the book can't be made ({error.strerror}): name one by {CALLS_VARIABLE}"
         ) from error
     return folder / "calls.book"
 
 
-NOT_DONE = 1
-"""What a command ends with that found something bad, or left something undone."""
+EXIT_FAILED = 1
+"""The exit code of a command that found a problem, or left something undone."""
 
 ACTOR = "operator"
-"""Who it was, in a task's history."""
+"""The actor of the operator's changes in a task's history."""
 
 StoreOption = Annotated[
     str | None,
@@ -137,55 +134,55 @@ StoreOption = Annotated[
 
 
 def run_on_store(ctx: typer.Context, work: Callable[[Clock], Awaitable[bool]]) -> NoReturn:
-    """Do the work of a command, and end with 0, or 1 if the work says that something was not done.
+    """Run a command's coroutine. Exits with 0, or with 1 if it returns that something was not done.
 
-    If the work can't be done at all, it ends with 2 and says why. It is given the clock of the store that it opens.
-    Whoever tests a command gives another, as the object of its context.
+    If the work can't be done at all, it exits with 2 and an error message. The coroutine receives the clock of the
+    store that it opens. A test passes another clock as the object of the command's context.
     """
-    clock: Clock = ctx.obj or StoresClock()
+    clock: Clock = ctx.obj or StoreClock()
 
     async def main() -> bool:
         return await work(clock)
 
     try:
-        is_done = run_tidily(main())
+        is_done = run_with_signals(main())
     except RaincheckError as error:
-        # What is wrong with a task that was named is no reason why the command can't be run.
-        ending = NOT_DONE if isinstance(error, TaskError) else COULD_NOT_RUN
-        refuse(str(error), as_json=bool(ctx.params.get("as_json")), ending=ending)
-    raise typer.Exit(0 if is_done else NOT_DONE)
+        # An error of a named task does not mean that the command could not run.
+        ending = EXIT_FAILED if isinstance(error, TaskError) else COULD_NOT_RUN
+        fail(str(error), as_json=bool(ctx.params.get("as_json")), exit_code=ending)
+    raise typer.Exit(0 if is_done else EXIT_FAILED)
 
 
 @asynccontextmanager
-async def open_existing(name: str | None, clock: Clock) -> AsyncGenerator[Store]:
-    """Open the store of this name, which must be there, and close it at the end. The clock is then that of the store.
+async def open_operator_store(url: str | None, clock: Clock) -> AsyncGenerator[Store]:
+    """Open the existing store at this URL, and close it at the end. `clock` then follows that store.
 
     Raises:
-        ConfigurationError, StoreError: there is none, or it can't be used. Whatever is there was left as it was.
+        ConfigurationError, StoreError: the store does not exist, or can't be used. It was left unchanged.
     """
-    await asyncio.to_thread(find_existing, name)
-    async with open_twin(name) as store:
-        if isinstance(clock, StoresClock):
-            clock.follow(store.capabilities.clock)
+    await asyncio.to_thread(find_store_file, url)
+    async with open_existing_store(url) as store:
+        if isinstance(clock, StoreClock):
+            clock.use(store.capabilities.clock)
         yield store
 
 
-def find_existing(name: str | None) -> Path | None:
-    """The file of a store that is there; None if it is not in a file.
+def find_store_file(url: str | None) -> Path | None:
+    """Return the file of an existing store; None if the store is not in a file.
 
     Raises:
-        ConfigurationError: there is nothing of that name.
+        ConfigurationError: the store does not exist.
     """
-    address = find_address(name)
+    address = resolve_address(url)
     if isinstance(address, MemoryAddress):
         raise ConfigurationError(
             "what is kept in memory: can be seen by the process alone that keeps it: name a store in a file"
         )
-    return _existing_file(address.path) if isinstance(address, SqliteAddress) else None
+    return _require_file(address.path) if isinstance(address, SqliteAddress) else None
 
 
-def _existing_file(path: Path) -> Path:
-    if not is_there(path):
+def _require_file(path: Path) -> Path:
+    if not store_file_exists(path):
         raise ConfigurationError(
             f"there is no file {path.absolute()}: name the store that your server uses, by --store or {STORE_VARIABLE}"
         )

@@ -1,27 +1,34 @@
-"""The client: calls tools of any MCP server, and keeps hold of those whose work takes long."""
+"""The client: calls tools of any MCP server, and follows calls that become long-running tasks."""
 
 from raincheck.client.client import TaskClient
-from raincheck.client.errors import BadAnswer, CallLost, InputNeeded, RequestRefused, ServerUnreachable, TaskCancelled
+from raincheck.client.errors import (
+    CallLost,
+    InputRequired,
+    InvalidResponse,
+    RequestRefused,
+    ServerUnreachable,
+    TaskCancelled,
+)
 from raincheck.client.handle import Handle
-from raincheck.client.options import by_hand
-from raincheck.client.saved_calls import Slip, TaskBook
-from raincheck.client.transport_errors import note_status
-from raincheck.client.updates import Progress, Question, Update
+from raincheck.client.options import answer_later
+from raincheck.client.saved_calls import SavedCalls, TaskRef
+from raincheck.client.transport_errors import record_http_status
+from raincheck.client.updates import Question, TaskProgress, Update
 
 __all__ = [
-    "BadAnswer",
     "CallLost",
     "Handle",
-    "InputNeeded",
-    "Progress",
+    "InputRequired",
+    "InvalidResponse",
     "Question",
     "RequestRefused",
+    "SavedCalls",
     "ServerUnreachable",
-    "Slip",
-    "TaskBook",
     "TaskCancelled",
     "TaskClient",
+    "TaskProgress",
+    "TaskRef",
     "Update",
-    "by_hand",
-    "note_status",
+    "answer_later",
+    "record_http_status",
 ]

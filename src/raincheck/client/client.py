@@ -1,4 +1,4 @@
-"""A caller of tools whose work may take long: on the SDK's client, for servers of every kind."""
+"""The task client: built on the SDK's client, for servers of every kind."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,177 +12,187 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult
 
-from raincheck.client.connection import Connection, Lost
+from raincheck.client.connection import NoResponse, ServerConnection
 from raincheck.client.errors import CallLost
 from raincheck.client.handle import Handle
-from raincheck.client.options import CallOptions, ClientOptions, Target, can_ask, maker_of, name_of, wrap_callbacks
-from raincheck.client.protocols.base import Call, TakesTasks
-from raincheck.client.saved_calls import Slip, TaskBook
-from raincheck.client.session import Talk
-from raincheck.client.tracker import Heard
-from raincheck.client.transport_errors import over_http
+from raincheck.client.options import (
+    CallOptions,
+    ClientOptions,
+    ServerTarget,
+    connection_factory,
+    default_server_name,
+    has_callback,
+    wrap_callbacks,
+)
+from raincheck.client.protocols.base import CallRequest, TasksExtension
+from raincheck.client.saved_calls import SavedCalls, TaskRef
+from raincheck.client.session import ServerLink
+from raincheck.client.tracker import TaskTracker
+from raincheck.client.transport_errors import http_transport
 from raincheck.clock import Clock, SystemClock
 from raincheck.errors import ConfigurationError
-from raincheck.wire.results import KEY_IN_META
+from raincheck.wire.results import IDEMPOTENCY_META_KEY
 
-PATIENCE = 60.0
-"""Seconds for which a server may be away before a caller is told."""
+RECONNECT_TIMEOUT = 60.0
+"""The default time, in seconds, to reconnect to an unavailable server before a request fails."""
 
 
 class TaskClient:
-    """Calls tools of one server, however long they take.
+    """Calls tools of one server, however long they run.
 
         async with TaskClient("http://127.0.0.1:8000/mcp") as client:
             result = await client.call_tool("build_report", {"year": 2026})   # waits for the result
             handle = await client.call("build_report", {"year": 2026})        # does not
 
-    `server` is whatever the SDK's `Client` takes (a URL, `StdioServerParameters`, a transport, a server), or a function
-    that makes it anew for each connection; `options` are the SDK's, such as `elicitation_callback=`. It connects when
-    it is entered, or fails at once; when the connection breaks later, it connects again, for up to `patience` seconds.
-    With a `book`, tasks are written down before anybody waits for them; `name` is what the server is called there, if
-    not by its address.
+    `server` is anything that the SDK's `Client` accepts (a URL, `StdioServerParameters`, a transport, a server), or a
+    function that returns a new one for each connection. `options` are the SDK's, such as `elicitation_callback=`. The
+    client connects on entry, or fails at once. If the connection breaks later, the client reconnects for up to
+    `reconnect_timeout` seconds. With `saved_calls`, each task is saved before the client waits for it. `name` is the
+    server's name there; the default is its address.
     """
 
     def __init__(
         self,
-        server: Target | Callable[[], Target],
+        server: ServerTarget | Callable[[], ServerTarget],
         *,
-        book: TaskBook | None = None,
+        saved_calls: SavedCalls | None = None,
         name: str | None = None,
-        patience: float = PATIENCE,
+        reconnect_timeout: float = RECONNECT_TIMEOUT,
         clock: Clock | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        known = name or name_of(server)
-        if known is None and book is not None:
+        known = name or default_server_name(server)
+        if known is None and saved_calls is not None:
             raise ConfigurationError("this server has no address to find its tasks by: give it a name, with name=…")
         self.name = known or "the server"
-        self.book = book
+        self.saved_calls = saved_calls
         self._server = server
         self._is_used = False
         self._options = options
         self._clock = clock or SystemClock()
-        self._heard = Heard(self._clock)
-        connection = Connection(self.name, self._make, patience, self._clock)
-        self._talk = Talk(connection, self._heard, lambda method: can_ask(options, method), self._clock)
+        self._tracker = TaskTracker(self._clock)
+        connection = ServerConnection(self.name, self._make, reconnect_timeout, self._clock)
+        self._link = ServerLink(connection, self._tracker, lambda method: has_callback(options, method), self._clock)
 
     async def __aenter__(self) -> Self:
-        await self._talk.connection.open()
+        await self._link.connection.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._talk.close()
+        await self._link.close()
 
     async def connected(self) -> Client:
-        """The SDK's client, for everything else. It is another one after the connection broke."""
-        return await self._talk.connection.client()
+        """Return the SDK's client, for everything else. After a reconnect it is a different object."""
+        return await self._link.connection.client()
 
     async def call_tool(
-        self, tool: str, arguments: Mapping[str, Any] | None = None, **asked: Unpack[CallOptions]
+        self, tool: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> CallToolResult:
-        """Call a tool and wait for its result, as the SDK's client does, however long that takes.
+        """Call a tool and wait for its result, as the SDK's client does, however long it takes.
 
         Raises:
             As `call`, and as `Handle.result`.
         """
-        return await (await self.call(tool, arguments, **asked)).result()
+        return await (await self.call(tool, arguments, **options)).result()
 
-    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **asked: Unpack[CallOptions]) -> Handle:
-        """Call a tool, and return as soon as the server has begun with it, or is done.
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> Handle:
+        """Call a tool, and return as soon as the server has started the work or finished it.
 
-        With a `key` of your own the server begins it once, however often it is called; so a call that got no answer is
-        made again. That takes a server which says that it takes keys from you: one with raincheck, that knows who you
-        are. The key is sent to others too, and the call is made once.
+        With a `key`, the server starts the call once however often it is sent, so the client sends a call again that
+        got no response. This requires a server that declares that it takes keys from this caller: one that runs
+        raincheck and can identify the caller. Other servers receive the key too, but the call is sent only once.
 
         Raises:
-            CallLost: the connection broke meanwhile, and there is no key that the server takes.
+            CallLost: the connection broke during the call, and there is no key that the server takes.
             ServerUnreachable: there is no connection.
-            RequestRefused: the server, or what stands before it, does not take the request.
-            MCPError: the server refuses.
-            BadAnswer: the server answers with something that is not what the protocol says.
+            RequestRefused: the server, or a proxy before it, refuses the request.
+            MCPError: the server responds with an error.
+            InvalidResponse: the response does not conform to the protocol.
         """
-        key = asked.get("key")
-        meta = {**(asked.get("meta") or {}), **({} if key is None else {KEY_IN_META: key})}
-        call = Call(tool, arguments or {}, meta, asked.get("ttl"), asked.get("progressed"))
-        connection = self._talk.connection
-        if key is not None and await connection.request(lambda client: self._talk.takes_keys(client, tool)):
-            return await connection.request(lambda client: self._begin_by_key(client, call), within=None)
+        key = options.get("key")
+        meta = {**(options.get("meta") or {}), **({} if key is None else {IDEMPOTENCY_META_KEY: key})}
+        call = CallRequest(tool, arguments or {}, meta, options.get("ttl"), options.get("progress_callback"))
+        connection = self._link.connection
+        if key is not None and await connection.request(lambda client: self._link.supports_keys(client, tool)):
+            return await connection.request(lambda client: self._start_once(client, call), response_timeout=None)
         try:
-            return await connection.once(lambda client: self._begin(client, call))
-        except Lost as error:
+            return await connection.request_once(lambda client: self._start(client, call))
+        except NoResponse as error:
             raise CallLost(self.name, tool, str(error), has_key=key is not None) from error
 
-    def take_up(self, slip: Slip) -> Handle:
-        """Go on with a task that was begun earlier, perhaps by a process that is gone."""
-        return Handle(self._talk, held=self._heard.hold(slip), book=self.book)
+    def resume(self, task_ref: TaskRef) -> Handle:
+        """Return a handle of a task that was started earlier, perhaps by another process."""
+        return Handle(self._link, tracked=self._tracker.track(task_ref), saved_calls=self.saved_calls)
 
     async def open_calls(self) -> list[Handle]:
-        """The tasks of this server in the book: those whose results nobody has fetched yet.
+        """Return handles of this server's saved tasks: those whose results have not been fetched yet.
 
         Raises:
-            ConfigurationError: there is no book.
+            ConfigurationError: the client has no saved calls.
         """
-        if self.book is None:
-            raise ConfigurationError("this client keeps no book: give it one, with book=TaskBook(path)")
-        return [self.take_up(slip) for slip in await self.book.slips(self.name)]
+        if self.saved_calls is None:
+            raise ConfigurationError("this client keeps no book: give it one, with saved_calls=SavedCalls(path)")
+        return [self.resume(slip) for slip in await self.saved_calls.list_refs(self.name)]
 
-    async def _begin_by_key(self, client: Client, call: Call) -> Handle:
-        if not await self._talk.takes_keys(client, call.tool):
-            # After a connection that broke there may be another server, which would begin it once more.
+    async def _start_once(self, client: Client, call: CallRequest) -> Handle:
+        if not await self._link.supports_keys(client, call.tool):
+            # After a reconnect the server may be another one, which would start the call a second time.
             raise CallLost(self.name, call.tool, "the server takes no keys any more", has_key=True)
-        return await self._begin(client, call)
+        return await self._start(client, call)
 
-    async def _begin(self, client: Client, call: Call) -> Handle:
-        begun = await self._talk.begin(client, call)
+    async def _start(self, client: Client, call: CallRequest) -> Handle:
+        begun = await self._link.start(client, call)
         if begun.result is not None:
-            return Handle(self._talk, result=begun.result)
-        slip = Slip(
+            return Handle(self._link, result=begun.result)
+        slip = TaskRef(
             server=self.name,
             task_id=begun.task_id,
             tool=call.tool,
-            tier=begun.tier,
+            tier=begun.protocol,
             tools=dict(begun.tools),
             taken_at=self._clock.now().isoformat(timespec="seconds"),
         )
-        if self.book is not None:
-            await self._write_down(self.book, slip)
-        return Handle(self._talk, held=self._heard.hold(slip, begun.token), book=self.book)
+        if self.saved_calls is not None:
+            await self._save(self.saved_calls, slip)
+        return Handle(self._link, tracked=self._tracker.track(slip, begun.progress_token), saved_calls=self.saved_calls)
 
-    async def _write_down(self, book: TaskBook, slip: Slip) -> None:
+    async def _save(self, book: SavedCalls, slip: TaskRef) -> None:
         try:
             await book.add(slip)
         except ConfigurationError as error:
-            error.add_note(f"Its task has begun all the same. Take it up with Slip.load({slip.dump()!r})")
+            error.add_note(f"Its task has begun all the same. Take it up with TaskRef.load({slip.dump()!r})")
             raise
 
     def _make(self) -> Client:
-        make = maker_of(self._server)
-        if make is None and self._is_used and not isinstance(self._server, _ANEW):
+        make = connection_factory(self._server)
+        if make is None and self._is_used and not isinstance(self._server, _RECONNECTABLE):
             raise ConfigurationError(
                 "the connection broke, and a transport is good for one: give a function that makes it"
             )
         self._is_used = True
         options = self._options.copy()
-        options["extensions"] = [*(options.get("extensions") or ()), TakesTasks(self._heard.changed)]
+        options["extensions"] = [*(options.get("extensions") or ()), TasksExtension(self._tracker.notify)]
         options["message_handler"] = self._take_message
-        wrap_callbacks(options, self._heard)
-        server = cast("Target", self._server) if make is None else make()
+        wrap_callbacks(options, self._tracker)
+        server = cast("ServerTarget", self._server) if make is None else make()
         if isinstance(server, str):
-            # The SDK would have named it so in a cache, where it does not see the URL now.
+            # The SDK would set this cache target itself, but it does not see the URL here.
             cache = options.get("cache")
             if cache is not None and cache.target_id is None:
                 options["cache"] = replace(cache, target_id=server)
-            server = over_http(server)
+            server = http_transport(server)
         return Client(server, **options)
 
     async def _take_message(self, message: IncomingMessage) -> None:
-        self._heard.take(message)
+        self._tracker.handle_message(message)
         theirs = self._options.get("message_handler")
         if theirs is not None:
             await theirs(message)
 
 
-_ANEW = (str, StdioServerParameters, Server, MCPServer)
-"""What can be connected to again and again."""
+_RECONNECTABLE = (str, StdioServerParameters, Server, MCPServer)
+"""Server targets that can be connected to repeatedly."""

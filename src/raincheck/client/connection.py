@@ -1,6 +1,7 @@
-"""The connection to a server, made again when it breaks.
+"""The connection to a server, which reconnects when it breaks.
 
-One connection of the SDK's client, in a job of its own: when it breaks, the SDK takes down whoever entered it.
+Each connection of the SDK's client runs in its own background task: when it breaks, the SDK cancels the task that
+entered it.
 """
 
 import asyncio
@@ -12,44 +13,53 @@ import anyio
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from raincheck._async import at_most
+from raincheck._async import timeout_after
 from raincheck.client.errors import RequestRefused, ServerUnreachable
-from raincheck.client.transport_errors import TOO_MANY, Loss, Noted, is_away, loss_of, noting, refusal_of, words_of
+from raincheck.client.transport_errors import (
+    TOO_MANY_REQUESTS,
+    HttpResponseInfo,
+    LossKind,
+    classify_loss,
+    describe_loss,
+    http_refusal,
+    is_store_unavailable,
+    record_response,
+)
 from raincheck.clock import Clock
-from raincheck.core.policies import pause_after
+from raincheck.core.policies import backoff_seconds
 from raincheck.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-CLOSED_WITHIN = 10.0
-"""Seconds that saying goodbye may take. The SDK gives a program on its standard streams six to stop."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds allowed to close a connection. The SDK gives a stdio server six seconds to stop."""
 
 
-class Line:
-    """A connection, from the beginning to the end."""
+class ConnectionTask:
+    """One connection, from connect to close, in a background task."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
-        self.is_over = False
-        """Nothing that is sent over it will be answered."""
-        self.noted = Noted()
-        """What was answered while it was made, as HTTP has it."""
+        self.is_closed = False
+        """Whether the connection can no longer carry a response."""
+        self.last_response = HttpResponseInfo()
+        """The HTTP response received while connecting."""
         self._clock = clock
         self._connected: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._job = asyncio.create_task(self._run(client))
 
     async def client(self) -> Client:
-        """The client, when it is connected. Raises whatever prevents that."""
+        """Return the client once it is connected. Raises the error that prevents this."""
         return await asyncio.shield(self._connected)
 
     async def close(self) -> None:
-        """Let it go, and wait until that is done."""
-        self.is_over = True
+        """Close the connection, and wait until it is closed."""
+        self.is_closed = True
         self._closing.set()
         if not self._connected.done():
             self._job.cancel()
         try:
-            async with at_most(self._clock, CLOSED_WITHIN):
+            async with timeout_after(self._clock, CLOSE_TIMEOUT):
                 await asyncio.wait([self._job])
         except TimeoutError:
             self._job.cancel()
@@ -57,40 +67,40 @@ class Line:
 
     async def _run(self, client: Client) -> None:
         try:
-            with noting(self.noted):
+            with record_response(self.last_response):
                 async with client:
                     self._connected.set_result(client)
                     await self._closing.wait()
-        except Exception as error:  # noqa: BLE001 - whatever broke it, whoever waits is told, and nobody else
+        except Exception as error:  # noqa: BLE001 - any error goes to the caller that waits for the connection
             logger.debug("a connection broke: %r", error)
             self._tell(error)
         except BaseException:
             self._tell(ConnectionAbortedError("it was given up"))
             raise
         finally:
-            self.is_over = True
+            self.is_closed = True
 
     def _tell(self, error: Exception) -> None:
         if not self._connected.done():
             self._connected.set_exception(error)
-            # Perhaps nobody waits for it any more.
+            # Mark the error as retrieved, since there may be no caller left that waits for it.
             self._connected.exception()
 
 
-def cause_of(error: BaseException) -> BaseException:
-    """What is behind an error: the SDK wraps it in groups."""
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first error inside nested exception groups: the SDK wraps errors in groups."""
     while isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         error = group.exceptions[0]
     return error
 
 
-def reason_of(error: BaseException) -> str:
-    """What an error says, to whoever can't connect for it."""
+def describe_cause(error: BaseException) -> str:
+    """Describe an error for a user who can't connect."""
     if isinstance(error, FileNotFoundError):
         return "there is no such program"
     if "header value" in str(error).lower():
-        # It is told with the value, which may well be a secret.
+        # The error's own text contains the value, which may be a secret.
         return "a header has something in it that can't be sent, such as the end of a line"
     return str(error) or type(error).__name__
 
@@ -98,23 +108,23 @@ def reason_of(error: BaseException) -> str:
 T = TypeVar("T")
 Send = Callable[[Client], Awaitable[T]]
 
-ANSWERED_WITHIN = 30.0
-"""Seconds in which a server should answer a question about a task."""
+RESPONSE_TIMEOUT = 30.0
+"""Seconds within which a server should respond to a request about a task."""
 
 
-class Lost(Exception):
-    """A request got no answer: it may have arrived, or not."""
+class NoResponse(Exception):
+    """A request got no response: it may or may not have arrived."""
 
 
-class Connection:
-    """Connects when it is first needed, and again when that broke."""
+class ServerConnection:
+    """Connects on first use, and reconnects after the connection breaks."""
 
-    def __init__(self, server: str, make: Callable[[], Client], patience: float, clock: Clock) -> None:
+    def __init__(self, server: str, make: Callable[[], Client], reconnect_timeout: float, clock: Clock) -> None:
         self._server = server
         self._make = make
-        self._patience = patience
+        self._reconnect_timeout = reconnect_timeout
         self._clock = clock
-        self._line: Line | None = None
+        self._current: ConnectionTask | None = None
         self._is_open = False
         self._connecting = asyncio.Lock()
 
@@ -122,144 +132,144 @@ class Connection:
         """Connect, or fail at once.
 
         Raises:
-            ServerUnreachable: it can't be.
+            ServerUnreachable: the server can't be reached.
         """
         self._is_open = True
         try:
-            await self._connected()
+            await self._ensure_connected()
         except BaseException:
             self._is_open = False
             raise
 
     async def close(self) -> None:
-        """Let go. What is under way ends with an error."""
+        """Close the connection. Requests in flight fail."""
         self._is_open = False
-        line, self._line = self._line, None
+        line, self._current = self._current, None
         if line is not None:
             await line.close()
 
     async def client(self) -> Client:
-        """The SDK's client, connected."""
-        return await (await self._connected()).client()
+        """Return the SDK's client, connected."""
+        return await (await self._ensure_connected()).client()
 
-    async def request(self, send: Send[T], *, within: float | None = ANSWERED_WITHIN) -> T:
-        """Ask something that can be asked twice, and again until there is an answer, or patience is over.
+    async def request(self, send: Send[T], *, response_timeout: float | None = RESPONSE_TIMEOUT) -> T:
+        """Send an idempotent request, and retry until there is a response or `reconnect_timeout` has passed.
 
         Raises:
-            ServerUnreachable: there is none.
-            RequestRefused: it says no, and would say so again.
-            MCPError: the server's own.
+            ServerUnreachable: there is no response.
+            RequestRefused: the server refuses the request, and would do so again.
+            MCPError: the server responds with an error.
         """
-        began, tries = self._clock.elapsed(), 0
+        began, tries = self._clock.monotonic(), 0
         while True:
             try:
-                return await self._once_or_lost(send, within)
-            except (Lost, ServerUnreachable) as error:
+                return await self._request_once_or_lose(send, response_timeout)
+            except (NoResponse, ServerUnreachable) as error:
                 tries += 1
-                least = _least_wait(error)
-                if within is None and tries == 1:
-                    # It may have waited for long, and for good reasons.
-                    began = self._clock.elapsed()
-                if self._clock.elapsed() + least - began >= self._patience:
+                least = _retry_wait(error)
+                if response_timeout is None and tries == 1:
+                    # The first attempt may have waited long, and for good reasons.
+                    began = self._clock.monotonic()
+                if self._clock.monotonic() + least - began >= self._reconnect_timeout:
                     if isinstance(error, ServerUnreachable):
                         raise
                     raise ServerUnreachable(self._server, str(error)) from error
                 logger.info("will ask %s again, since it did not answer: %s", self._server, error)
-            await self._clock.sleep(max(pause_after(tries), least))
+            await self._clock.sleep(max(backoff_seconds(tries), least))
 
-    async def _once_or_lost(self, send: Send[T], within: float | None) -> T:
+    async def _request_once_or_lose(self, send: Send[T], response_timeout: float | None) -> T:
         try:
-            return await self.once(send, within=within)
+            return await self.request_once(send, response_timeout=response_timeout)
         except MCPError as error:
-            if not is_away(error):
+            if not is_store_unavailable(error):
                 raise
-            raise Lost(str(error)) from error
+            raise NoResponse(str(error)) from error
 
-    async def once(self, send: Send[T], *, within: float | None = None) -> T:
-        """Ask something once.
+    async def request_once(self, send: Send[T], *, response_timeout: float | None = None) -> T:
+        """Send a request once.
 
         Raises:
-            Lost: there is no answer.
-            ServerUnreachable: it can't be asked.
-            RequestRefused: it says no.
+            NoResponse: there is no response.
+            ServerUnreachable: the server can't be reached.
+            RequestRefused: the server refuses the request.
         """
-        line = await self._connected()
+        line = await self._ensure_connected()
         client = await line.client()
         bound: asyncio.Timeout | None = None
-        noted = Noted()
+        noted = HttpResponseInfo()
         try:
-            async with at_most(self._clock, within) as bound:
-                with noting(noted):
+            async with timeout_after(self._clock, response_timeout) as bound:
+                with record_response(noted):
                     return await send(client)
         except TimeoutError as error:
             if bound is None or not bound.expired():
-                # Somebody else's, such as that of a callback which gave up on its user.
+                # Another timeout, such as that of a callback that gave up on its user.
                 raise
-            raise Lost(f"there is no answer within {within:g} s") from error
+            raise NoResponse(f"there is no answer within {response_timeout:g} s") from error
         except MCPError as error:
-            refused = refusal_of(self._server, error, noted)
+            refused = http_refusal(self._server, error, noted)
             if refused is not None:
                 raise refused from error
-            loss = loss_of(error)
+            loss = classify_loss(error)
             if loss is None:
                 raise
-            line.is_over = line.is_over or loss is Loss.OF_THE_CONNECTION
-            raise Lost(words_of(error, noted)) from error
+            line.is_closed = line.is_closed or loss is LossKind.CONNECTION
+            raise NoResponse(describe_loss(error, noted)) from error
         except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            # Somebody else has found out that it is over, and let it go.
-            if not line.is_over:
+            # Another request has found the connection broken, and closed it.
+            if not line.is_closed:
                 raise
-            raise Lost("the connection broke") from error
+            raise NoResponse("the connection broke") from error
 
-    async def _connected(self) -> Line:
-        """The connection.
+    async def _ensure_connected(self) -> ConnectionTask:
+        """Return the current connection, or a new one if it broke.
 
         Raises:
-            ConfigurationError: nobody has opened it, or it was closed.
-            ServerUnreachable: there is none.
+            ConfigurationError: the client was not opened, or it was closed.
+            ServerUnreachable: the server can't be reached.
         """
         async with self._connecting:
             if not self._is_open:
                 raise ConfigurationError(f"the client of {self._server} is not open: use it inside `async with`")
-            line = self._line
-            if line is not None and line.is_over:
-                self._line = None
+            line = self._current
+            if line is not None and line.is_closed:
+                self._current = None
                 await line.close()
                 line = None
             return await self._connect() if line is None else line
 
-    async def _connect(self) -> Line:
-        # At once, so that whoever closes this meanwhile closes that too.
-        self._line = line = Line(self._make(), self._clock)
+    async def _connect(self) -> ConnectionTask:
+        # Set it at once, so that a concurrent close also closes this connection.
+        self._current = line = ConnectionTask(self._make(), self._clock)
         try:
-            async with at_most(self._clock, self._patience):
+            async with timeout_after(self._clock, self._reconnect_timeout):
                 await line.client()
         except BaseException as error:
-            if self._line is line:
-                self._line = None
+            if self._current is line:
+                self._current = None
             await line.close()
             if not isinstance(error, Exception):
                 raise
-            raise self._unreachable(error, line.noted) from error
+            raise self._connect_error(error, line.last_response) from error
         return line
 
-    def _unreachable(self, error: Exception, noted: Noted) -> ServerUnreachable:
+    def _connect_error(self, error: Exception, noted: HttpResponseInfo) -> ServerUnreachable:
         if isinstance(error, TimeoutError):
-            return ServerUnreachable(self._server, f"it does not answer within {self._patience:g} s")
-        cause = cause_of(error)
+            return ServerUnreachable(self._server, f"it does not answer within {self._reconnect_timeout:g} s")
+        cause = root_cause(error)
         if not isinstance(cause, MCPError):
-            return ServerUnreachable(self._server, reason_of(cause))
-        return refusal_of(self._server, cause, noted) or ServerUnreachable(self._server, words_of(cause, noted))
+            return ServerUnreachable(self._server, describe_cause(cause))
+        return http_refusal(self._server, cause, noted) or ServerUnreachable(self._server, describe_loss(cause, noted))
 
 
-def _least_wait(error: Lost | ServerUnreachable) -> float:
-    """Seconds to wait before it is asked again.
+def _retry_wait(error: NoResponse | ServerUnreachable) -> float:
+    """Return the minimum number of seconds before a retry.
 
     Raises:
-        RequestRefused: it is no use.
+        RequestRefused: a retry would be refused again.
     """
     if not isinstance(error, RequestRefused):
         return 0.0
-    if error.status != TOO_MANY:
+    if error.status != TOO_MANY_REQUESTS:
         raise error
     return error.retry_after or 0.0

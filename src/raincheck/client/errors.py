@@ -1,4 +1,4 @@
-"""What can go wrong between a caller and a server, beside what the server itself says."""
+"""Errors between the client and a server, other than those that the server reports itself."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from raincheck.errors import RaincheckError, TaskError
 
 NO_SERVER = "there is no MCP server at this address, which usually ends in /mcp"
 
-TO_DO = {
+REMEDIES = {
     401: "it wants to know who calls, so connect with credentials that are good, such as a header `Authorization`",
     403: "it does not let this caller in, so connect with other credentials",
     404: NO_SERVER,
@@ -15,11 +15,11 @@ TO_DO = {
     413: "that is too large, so send less: such as where a file is, in place of what is in it",
     429: "it is asked too often, so ask less often",
 }
-"""By the status of HTTP."""
+"""Remedies by HTTP status."""
 
 
 class ServerUnreachable(RaincheckError):
-    """The server can't be reached, or does not answer. Its tasks may well go on."""
+    """The server can't be reached, or does not respond. Its tasks may continue."""
 
     def __init__(self, server: str, why: str) -> None:
         super().__init__(f"{server} can't be reached: {why}")
@@ -27,27 +27,27 @@ class ServerUnreachable(RaincheckError):
 
 
 class RequestRefused(ServerUnreachable):
-    """The server, or what stands before it, does not take a request, by a status of HTTP. Nothing was done for it."""
+    """The server, or a proxy before it, refused a request with an HTTP status. The request had no effect."""
 
     def __init__(self, server: str, status: int, retry_after: float | None = None) -> None:
         later = "" if retry_after is None else f", and not within the next {retry_after:g} s"
-        to_do = TO_DO.get(status, "it would be refused again, so see what the server, or a proxy before it, logs")
-        # It was reached, so these are not the words of the others.
+        to_do = REMEDIES.get(status, "it would be refused again, so see what the server, or a proxy before it, logs")
+        # The server was reached, so the base class's message does not apply.
         RaincheckError.__init__(self, f"{server} refuses what it is asked (HTTP {status}): {to_do}{later}")
         self.server = server
         self.status = status
         self.retry_after = retry_after
-        """Seconds, where the server says so."""
+        """Seconds after which to retry, if the server says so."""
 
 
 class CallLost(RaincheckError):
-    """The connection broke while a tool was called, so nobody can say whether its work has begun.
+    """The connection broke during a tool call, so it is unknown whether the work has started.
 
-    A call with a `key` is made again instead, where the server says that it begins such a call once.
+    A call with a `key` is sent again instead, if the server declares that it starts such a call once.
     """
 
     def __init__(self, server: str, tool: str, why: str, *, has_key: bool) -> None:
-        # Who can't be told from others is refused a key, so it is advised to those alone whom the server takes it from.
+        # A server refuses keys from callers that it can't identify, so the advice says when a key helps.
         advice = (
             "The key does not help: the server does not say that it takes one from you for this tool"
             if has_key
@@ -63,21 +63,21 @@ class CallLost(RaincheckError):
         self.has_key = has_key
 
 
-class BadAnswer(RaincheckError):
-    """The server answered with something that is not what the protocol says."""
+class InvalidResponse(RaincheckError):
+    """The server's response does not conform to the protocol."""
 
 
 class TaskCancelled(TaskError):
-    """The task was cancelled, by its caller or by somebody else, and has no result."""
+    """The task was cancelled, by this caller or another actor, and has no result."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
-        # Servers that have nothing to say of it say just that.
+        # Servers without a reason send just this word.
         why = f": {message}" if message and message.lower() not in ("cancelled", "canceled") else ""
         super().__init__(task_id, f"task {task_id!r} was cancelled{why}")
 
 
-class InputNeeded(TaskError):
-    """The task asks something, and there is nobody to ask: answer it, and wait again."""
+class InputRequired(TaskError):
+    """The task asks a question for which there is no callback. Answer it, and wait again."""
 
     def __init__(self, task_id: str, questions: Sequence[Question]) -> None:
         asked = "; ".join(f"{question.key}: {question.message or question.method}" for question in questions)

@@ -1,4 +1,4 @@
-"""Handles: a call whose work goes on elsewhere."""
+"""Handles of calls that may still be running on the server."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
@@ -7,12 +7,12 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from raincheck._async import at_most
-from raincheck.client.errors import InputNeeded, TaskCancelled
-from raincheck.client.polling import follow
-from raincheck.client.saved_calls import Slip, TaskBook
-from raincheck.client.session import Talk
-from raincheck.client.tracker import Held
+from raincheck._async import timeout_after
+from raincheck.client.errors import InputRequired, TaskCancelled
+from raincheck.client.polling import poll_updates
+from raincheck.client.saved_calls import SavedCalls, TaskRef
+from raincheck.client.session import ServerLink
+from raincheck.client.tracker import TrackedTask
 from raincheck.client.updates import Update
 from raincheck.core.lifecycle import Status
 from raincheck.errors import ConfigurationError, InvalidValue
@@ -22,7 +22,7 @@ logger = text_logger(__name__)
 
 
 class Handle:
-    """A call that has been made. Await its `result`, or loop over it to see it change.
+    """A call that has been made. Await its `result`, or iterate over it to see its changes.
 
     handle = await client.call("build_report", {"year": 2026})
     async for update in handle:
@@ -32,77 +32,77 @@ class Handle:
 
     def __init__(
         self,
-        talk: Talk,
+        link: ServerLink,
         *,
-        held: Held | None = None,
+        tracked: TrackedTask | None = None,
         result: CallToolResult | None = None,
-        book: TaskBook | None = None,
+        saved_calls: SavedCalls | None = None,
     ) -> None:
-        self._talk = talk
-        self._held = held
+        self._link = link
+        self._tracked = tracked
         self._result = result
-        self._book = book
-        self._ended: Update | None = None
+        self._saved_calls = saved_calls
+        self._final: Update | None = None
 
     def __repr__(self) -> str:
-        return f"<Handle of {'a call that was answered' if self._held is None else self._held.task_id}>"
+        return f"<Handle of {'a call that was answered' if self._tracked is None else self._tracked.task_id}>"
 
     @property
-    def slip(self) -> Slip | None:
-        """What finds the task again; None where the call was answered at once."""
-        return None if self._held is None else self._held.slip
+    def task_ref(self) -> TaskRef | None:
+        """The reference with which to find the task again; None if the call was answered at once."""
+        return None if self._tracked is None else self._tracked.task_ref
 
     @property
     def task_id(self) -> str | None:
-        """The task's id; None where the call was answered at once."""
-        return None if self._held is None else self._held.task_id
+        """The task's id; None if the call was answered at once."""
+        return None if self._tracked is None else self._tracked.task_id
 
     async def result(self, timeout: float | None = None) -> CallToolResult:  # noqa: ASYNC109 - as in asyncio.wait_for
-        """Wait for the end, however long that takes, and return what the call itself would have returned.
+        """Wait for the end, however long it takes, and return what the call itself would have returned.
 
-        Questions go to the client's callbacks. With `timeout`, it waits for so many seconds. Whether that is over or
-        whoever waits is cancelled, the work goes on.
+        Questions go to the client's callbacks. With `timeout`, it waits for at most that many seconds. If the timeout
+        expires or the waiting caller is cancelled, the work continues.
 
         Raises:
-            MCPError: the work has failed, with this error.
-            TaskCancelled: it was cancelled.
-            TaskNotFound: the server does not know it (any more), or not for this caller.
-            InputNeeded: it asks something that no callback is for.
-            ServerUnreachable: the server is away for too long.
-            RequestRefused: it, or what stands before it, does not take a request, or the answer of a callback.
-            BadAnswer: the server answers with something that is not what the protocol says.
-            TimeoutError: it takes longer.
+            MCPError: the work failed, with this error.
+            TaskCancelled: the task was cancelled.
+            TaskNotFound: the server does not know the task (any more), or not for this caller.
+            InputRequired: the task asks a question for which there is no callback.
+            ServerUnreachable: the server is unavailable for too long.
+            RequestRefused: the server, or a proxy before it, refuses a request, or the answer of a callback.
+            InvalidResponse: the server's response does not conform to the protocol.
+            TimeoutError: the timeout expired.
         """
-        if self._result is not None or self._held is None:
-            assert self._result is not None  # noqa: S101 - it is a task, or was answered
+        if self._result is not None or self._tracked is None:
+            assert self._result is not None  # noqa: S101 - without a task there is a result
             return self._result
-        async with at_most(self._talk.clock, timeout):
-            self._result = await self._fetch(self._held, await self._end())
+        async with timeout_after(self._link.clock, timeout):
+            self._result = await self._fetch(self._tracked, await self._wait_for_end())
         return self._result
 
     def __aiter__(self) -> AsyncIterator[Update]:
-        """The task as it is, and again after each change, until it has ended. Nothing, if it was answered at once."""
+        """Yield the task now, and after each change until its end; nothing if the call was answered at once."""
         return self._follow()
 
-    async def look(self) -> Update | None:
-        """The task as it is now; None if the call was answered at once."""
-        if self._ended is not None or self._held is None:
-            return self._ended
-        return self._talk.shown(self._held, await self._talk.look(self._held))
+    async def poll(self) -> Update | None:
+        """Return the task as it is now; None if the call was answered at once."""
+        if self._final is not None or self._tracked is None:
+            return self._final
+        return self._link.without_answered(self._tracked, await self._link.poll(self._tracked))
 
     async def answer(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Answer what the task asks, by the keys of its questions: `{key: {"action": "accept", "content": {…}}}`.
+        """Answer the task's questions, by their keys: `{key: {"action": "accept", "content": {…}}}`.
 
         Raises:
             MCPError: the server refuses an answer.
-            InvalidValue: likewise, in its own words; or the task does not ask that now.
+            InvalidValue: likewise, by a server that says so in a text; or the task does not ask this now.
         """
-        if self._held is not None and answers:
-            self._check_asked(answers, await self.look())
-            await self._talk.answer(self._held, answers)
+        if self._tracked is not None and answers:
+            self._check_keys(answers, await self.poll())
+            await self._link.answer(self._tracked, answers)
 
-    def _check_asked(self, answers: Mapping[str, object], now: Update | None) -> None:
-        """Servers ignore what they did not ask, so a slip of the pen would pass for an answer."""
+    def _check_keys(self, answers: Mapping[str, object], now: Update | None) -> None:
+        """Check the keys here. Servers ignore unknown keys, so a misspelled key would pass for an answer."""
         asked = [] if now is None else [question.key for question in now.questions]
         for key, answer in answers.items():
             if key not in asked:
@@ -113,53 +113,53 @@ class Handle:
                 raise InvalidValue(f"the answer to {key!r} is {answer!r}: give {how}")
 
     async def cancel(self) -> None:
-        """Ask for the work to be stopped. What has ended stays as it is.
+        """Request that the work stops. A task that has ended does not change.
 
         Raises:
-            CancelRefused: it is a process, and its workflow does not let it be cancelled now. It goes on.
+            CancelRefused: the task is a workflow instance that can't be cancelled now. It continues.
         """
-        if self._held is not None and self._ended is None:
-            await self._talk.cancel(self._held)
+        if self._tracked is not None and self._final is None:
+            await self._link.cancel(self._tracked)
 
     async def _follow(self) -> AsyncGenerator[Update]:
-        if self._ended is not None:
-            # What has ended stays as it is, whatever the server says later.
-            yield self._ended
-        elif self._held is not None:
-            async with aclosing(follow(self._talk, self._held)) as updates:
+        if self._final is not None:
+            # An ended task is final, whatever the server reports later.
+            yield self._final
+        elif self._tracked is not None:
+            async with aclosing(poll_updates(self._link, self._tracked)) as updates:
                 async for update in updates:
-                    self._ended = update if update.is_ended else None
+                    self._final = update if update.is_ended else None
                     yield update
 
-    async def _end(self) -> Update:
+    async def _wait_for_end(self) -> Update:
         async with aclosing(self._follow()) as updates:
             async for update in updates:
-                unanswered = self._talk.unanswered(update)
+                unanswered = self._link.unanswerable(update)
                 if unanswered:
-                    raise InputNeeded(update.task_id, unanswered)
-        assert self._ended is not None  # noqa: S101 - a task is followed to its end
-        return self._ended
+                    raise InputRequired(update.task_id, unanswered)
+        assert self._final is not None  # noqa: S101 - iteration ends when the task has ended
+        return self._final
 
-    async def _fetch(self, held: Held, ended: Update) -> CallToolResult:
+    async def _fetch(self, tracked: TrackedTask, ended: Update) -> CallToolResult:
         try:
-            result = await self._talk.fetch(held, ended)
+            result = await self._link.fetch_result(tracked, ended)
         except MCPError:
-            # Of a task that has not failed, it is the server's own trouble: the result can still be had.
+            # If the task has not failed, this is an error of the server itself: the result can still be fetched.
             if ended.status is Status.FAILED:
-                await self._cross_out(held)
+                await self._remove_saved_call(tracked)
             raise
         except TaskCancelled:
-            await self._cross_out(held)
+            await self._remove_saved_call(tracked)
             raise
-        await self._cross_out(held)
+        await self._remove_saved_call(tracked)
         return result
 
-    async def _cross_out(self, held: Held) -> None:
-        """Its end is known here, so nobody needs to find it again."""
-        if self._book is None:
+    async def _remove_saved_call(self, tracked: TrackedTask) -> None:
+        """Remove the saved call of a task whose end is known."""
+        if self._saved_calls is None:
             return
         try:
-            await self._book.remove(held.slip)
+            await self._saved_calls.remove(tracked.task_ref)
         except ConfigurationError:
-            # Better found once too often than a result that is lost for it.
-            logger.exception("task %s has ended, and stays in the book", held.task_id)
+            # Finding the task once too often is better than losing the result.
+            logger.exception("task %s has ended, and stays in the book", tracked.task_id)

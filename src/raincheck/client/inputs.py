@@ -1,11 +1,9 @@
-"""What servers of 2025-11-25 ask by themselves, over the connection.
+"""Input requests of tasks, and the callbacks that answer them.
 
-When that breaks, they ask again on the next one. Whoever is thinking about the question must not notice.
-
-What tasks of 2026-07-28 ask: each question once, whoever waits for its answer.
-
-A key names a question for the whole life of its task. So all who wait share one job that has somebody think about it,
-and none of them takes it along when they leave.
+A server of 2025-11-25 sends input requests over the connection. After a disconnect it sends them again on the next one,
+and the callback that is running must not notice. A task of 2026-07-28 shows its questions when it is polled. A key
+identifies a question for the whole life of its task, so concurrent waiters share one callback. It keeps running when
+one of them leaves.
 """
 
 import asyncio
@@ -25,154 +23,160 @@ from raincheck.client.updates import Question
 from raincheck.clock import Clock
 from raincheck.errors import InvalidValue
 
-Place = tuple[str, int]
-"""The key of a question, and which one of several that are alike and asked at the same time."""
+QuestionOccurrence = tuple[str, int]
+"""The key of a question, and its number among equal questions that are asked at the same time."""
 
-GAVE_UP = "whoever was asked was cancelled, and has not answered"
-"""What is said of a callback that ends so by itself."""
+CALLBACK_CANCELLED = "whoever was asked was cancelled, and has not answered"
+"""The error message for a callback that was cancelled by itself."""
 
 AnswerT = TypeVar("AnswerT")
 
 
-def key_of(method: str, params: Mapping[str, Any], input_key: str | None = None) -> str:
-    """Return a key for a question: a digest of its words and, if the server sent one, of the server's own key."""
+def question_key(method: str, params: Mapping[str, Any], input_key: str | None = None) -> str:
+    """Return a key for a question: a digest of its content and, if the server sent one, of the server's own key."""
     words = {name: value for name, value in params.items() if name != "_meta"}
     parts = [method, words] if input_key is None else [method, words, input_key]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class Asked:
-    """What one task asks."""
+class PendingInputs2025:
+    """The open input requests of one task."""
 
     def __init__(self) -> None:
-        self.by_hand: dict[str, Question] = {}
+        self.awaiting_answer: dict[str, Question] = {}
         """The questions that wait for `Handle.answer`, by their keys."""
-        self._open: set[str] = set()
-        """The keys of those that were asked by hand, and not answered since."""
+        self._open_keys: set[str] = set()
+        """The keys of the questions left to `Handle.answer` that are not answered yet."""
         self._answers: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
-        self._jobs: dict[Place, asyncio.Task[Any]] = {}
-        self._busy: dict[Place, object] = {}
-        """Where the server waits for an answer, with a mark of who is to give it."""
-        self._broken_off: set[Place] = set()
-        self._given: dict[str, asyncio.Task[Any]] = {}
+        self._callbacks: dict[QuestionOccurrence, asyncio.Task[Any]] = {}
+        self._requests: dict[QuestionOccurrence, object] = {}
+        """The open requests of the server, each with a mark that identifies the request that may answer it."""
+        self._disconnected: set[QuestionOccurrence] = set()
+        self._finished: dict[str, asyncio.Task[Any]] = {}
         """Finished callbacks of questions that the server has a key for, by our keys. The server may ask them again."""
-        self._is_wanted = True
+        self._has_waiters = True
 
-    async def ask(
-        self, key: str, ask: Callable[[], Coroutine[Any, Any, AnswerT]], *, is_named: bool = False
+    async def run_callback(
+        self, key: str, callback: Callable[[], Coroutine[Any, Any, AnswerT]], *, has_input_key: bool = False
     ) -> AnswerT:
-        """What a callback answers, which goes on with the question if this ends because of the connection.
+        """Run a callback and return its answer. If the connection breaks, the callback continues for the next request.
 
-        It can't have been answered then, so whoever asks the same next means this one. An answer that was sent is
-        not kept: the same words may be asked again, and mean something else by then.
+        After a disconnect the question can't have been answered, so the next equal request means the same one. An
+        answer that was sent is not stored: a later equal question may mean something else.
 
-        With `is_named`, the key identifies the question itself and not only its words. Its answer is kept and returned
-        each time the server asks again, because the server may have withdrawn the question while the answer was sent.
+        With `has_input_key`, the key identifies the question itself and not only its content. Its answer is stored and
+        returned each time the server asks again, because the server may have withdrawn the question while the answer
+        was sent.
         """
-        taken = frozenset[Place]() if is_named else self._busy.keys() - self._broken_off
+        taken = frozenset[QuestionOccurrence]() if has_input_key else self._requests.keys() - self._disconnected
         place = next((key, number) for number in count() if (key, number) not in taken)
-        self._broken_off.discard(place)
-        job: asyncio.Task[AnswerT] = self._given.get(key) or self._jobs.get(place) or asyncio.create_task(ask())
-        if is_named:
-            job.add_done_callback(partial(self._keep_answer, key))
-        self._jobs[place] = job
-        mark = self._busy[place] = object()
+        self._disconnected.discard(place)
+        job: asyncio.Task[AnswerT] = (
+            self._finished.get(key) or self._callbacks.get(place) or asyncio.create_task(callback())
+        )
+        if has_input_key:
+            job.add_done_callback(partial(self._store_answer, key))
+        self._callbacks[place] = job
+        mark = self._requests[place] = object()
         try:
             await asyncio.wait([job])
-            is_stopped = job.cancelled() and self._jobs.get(place) is not job
-            if is_stopped or (place in self._broken_off and self._busy.get(place) is mark):
-                # Nobody would hear the answer, so it is kept for the next one, until the server takes this back.
+            is_stopped = job.cancelled() and self._callbacks.get(place) is not job
+            if is_stopped or (place in self._disconnected and self._requests.get(place) is mark):
+                # The answer could not be sent, so it is held for the next request, until the server withdraws this one.
                 await asyncio.Event().wait()
         finally:
-            # Unless another has gone on with it.
-            if self._busy.get(place) is mark:
-                del self._busy[place]
-                if not self._is_wanted or (job.done() and place not in self._broken_off):
+            # Unless another request has taken it over.
+            if self._requests.get(place) is mark:
+                del self._requests[place]
+                if not self._has_waiters or (job.done() and place not in self._disconnected):
                     self._stop(place)
-                self._broken_off.discard(place)
+                self._disconnected.discard(place)
         if job.cancelled():
-            # By itself. If that were passed on, it would look as if the connection had broken, and nobody were told.
-            raise MCPError(INTERNAL_ERROR, GAVE_UP)
+            # The callback was cancelled by itself. Passed on, the cancellation would look like a disconnect, and go
+            # unreported.
+            raise MCPError(INTERNAL_ERROR, CALLBACK_CANCELLED)
         return job.result()
 
-    def _keep_answer(self, key: str, done: asyncio.Task[Any]) -> None:
+    def _store_answer(self, key: str, done: asyncio.Task[Any]) -> None:
         # A callback that failed is called again.
         if not done.cancelled() and done.exception() is None:
-            self._given[key] = done
+            self._finished[key] = done
 
     @property
-    def in_progress(self) -> frozenset[Place]:
+    def in_progress(self) -> frozenset[QuestionOccurrence]:
         """The questions whose callbacks are running."""
-        return frozenset(self._jobs)
+        return frozenset(self._callbacks)
 
     @property
-    def waited_for(self) -> frozenset[object]:
-        """The marks of what the server waits for now."""
-        return frozenset(self._busy.values())
+    def open_requests(self) -> frozenset[object]:
+        """The marks of the requests that the server has open now."""
+        return frozenset(self._requests.values())
 
-    def break_off(self, before: frozenset[object] = frozenset()) -> None:
-        """A request has got lost, and with it what was asked in it, so the server can't take answers there.
+    def mark_disconnected(self, before: frozenset[object] = frozenset()) -> None:
+        """Mark the open requests as disconnected after a request was lost, since the server can't take answers to them.
 
-        It may ask the same in the next one before it has taken this back. What was waited for `before` this request
-        came in another way, and its answer is still heard there.
+        The server may ask the same in the next request before it has withdrawn this one. Requests in `before` were open
+        earlier: they arrived in another way, and their answers still reach the server.
         """
-        self._broken_off |= {place for place, mark in self._busy.items() if mark not in before}
+        self._disconnected |= {place for place, mark in self._requests.items() if mark not in before}
 
-    async def wait_for_hand(self, question: Question, *, is_named: bool = False) -> Mapping[str, Any]:
-        """What is given as the answer, before or after it is asked. With `is_named`, it is kept, as in `ask`."""
-        self._open.add(question.key)
+    async def wait_for_answer(self, question: Question, *, has_input_key: bool = False) -> Mapping[str, Any]:
+        """Return what `answer` is given, before or after the question. `has_input_key` is as in `run_callback`."""
+        self._open_keys.add(question.key)
         given = self._answer_to(question.key)
         if not given.done():
-            self.by_hand[question.key] = question
+            self.awaiting_answer[question.key] = question
         try:
             await asyncio.wait([given])
         finally:
-            self.by_hand.pop(question.key, None)
-        if not is_named:
+            self.awaiting_answer.pop(question.key, None)
+        if not has_input_key:
             self._answers.pop(question.key, None)
-        self._open.discard(question.key)
+        self._open_keys.discard(question.key)
         return given.result()
 
-    def give(self, key: str, answer: Mapping[str, Any]) -> None:
-        """Answer by hand. It is kept until it is asked for again, since nobody is asked while nobody waits.
+    def answer(self, key: str, answer: Mapping[str, Any]) -> None:
+        """Answer a question by its key.
+
+        The answer is stored until the server asks again, since the server asks only while a caller waits.
 
         Raises:
-            InvalidValue: that is not asked now. Kept all the same, it would consent to whatever is asked next in the
-                same words.
+            InvalidValue: the task does not ask this now. Stored anyway, the answer would consent to the next question
+                with the same content.
         """
-        if key not in self._open:
+        if key not in self._open_keys:
             raise InvalidValue(f"the task asks nothing under the key {key!r} now: look at it again, and answer that")
-        self.by_hand.pop(key, None)
+        self.awaiting_answer.pop(key, None)
         given = self._answer_to(key)
         if not given.done():
             given.set_result(answer)
 
-    def want(self) -> None:
-        """Somebody waits for the task."""
-        self._is_wanted = True
+    def resume(self) -> None:
+        """Note that a caller waits for the task."""
+        self._has_waiters = True
 
-    def give_up(self) -> None:
-        """Nobody waits for the task any more, so nobody needs to think about what can't be answered just now.
+    def abandon(self) -> None:
+        """Note that no caller waits for the task any more, and cancel callbacks that can't be answered just now.
 
-        What can be answered may be: the server knows that it has asked, and does not ask again so soon.
+        Callbacks that can be answered continue: the server knows that it has asked, and does not ask again soon.
         """
-        self._is_wanted = False
-        self.forget()
+        self._has_waiters = False
+        self.cancel_disconnected()
 
-    def forget(self, known: frozenset[Place] | None = None) -> None:
-        """What the connection broke off is asked no more: somebody else has answered it.
+    def cancel_disconnected(self, known: frozenset[QuestionOccurrence] | None = None) -> None:
+        """Cancel callbacks that were disconnected: another client has answered their questions.
 
-        `known` is what was in progress before the server was asked for the task: of what came later, that says nothing.
+        `known` is what was in progress before the task was polled. The poll says nothing about later questions.
         """
-        over = self._jobs.keys() - (self._busy.keys() - self._broken_off)
+        over = self._callbacks.keys() - (self._requests.keys() - self._disconnected)
         for place in over if known is None else over & known:
             self._stop(place)
-        for key in self._open - self.by_hand.keys():
-            self._open.discard(key)
+        for key in self._open_keys - self.awaiting_answer.keys():
+            self._open_keys.discard(key)
             self._answers.pop(key, None)
 
-    def _stop(self, place: Place) -> None:
-        job = self._jobs.pop(place, None)
+    def _stop(self, place: QuestionOccurrence) -> None:
+        job = self._callbacks.pop(place, None)
         if job is not None:
             job.cancel()
 
@@ -182,75 +186,77 @@ class Asked:
 
 Answer = dict[str, Any]
 
-TAKEN_WITHIN = 60.0
-"""Seconds in which a server takes in what it said that it got. What it still asks then it has not taken as an answer,
-or has lost it, so it is a question again.
+ANSWER_GRACE_PERIOD = 60.0
+"""Seconds that a server may take to process an acknowledged answer.
+
+A question that is still open after this was not answered, or its answer was lost, so it is asked again.
 """
 
 
-class Consulting:
+class PendingInputs2026:
     """The questions of one task."""
 
     def __init__(self, clock: Clock) -> None:
         self.answers: dict[str, Answer] = {}
-        """What callbacks have answered, by the keys of the questions. An answer may get lost on its way."""
+        """The answers of callbacks, by the keys of the questions. An answer may be lost on its way."""
         self._clock = clock
-        self._on_their_way: Counter[str] = Counter()
-        """How many answers are, by the keys of their questions."""
-        self._arrived: dict[str, float] = {}
-        """When the server last said that it has got an answer."""
-        self._jobs: dict[str, asyncio.Task[Answer]] = {}
+        self._in_flight: Counter[str] = Counter()
+        """The number of answers in flight, by the keys of their questions."""
+        self._acknowledged_at: dict[str, float] = {}
+        """When the server last acknowledged an answer."""
+        self._callbacks: dict[str, asyncio.Task[Answer]] = {}
 
     @property
-    def asked(self) -> frozenset[str]:
-        """The keys of what somebody thinks about now."""
-        return frozenset(self._jobs)
+    def in_progress(self) -> frozenset[str]:
+        """The keys of the questions whose callbacks are running."""
+        return frozenset(self._callbacks)
 
-    async def ask(self, key: str, ask: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
-        """Have somebody asked, or wait with those who do already, until there is an answer. Raises what that raises."""
-        job = self._jobs.get(key)
+    async def run_callback(self, key: str, callback: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
+        """Run a callback until there is an answer, or join the one that is running. Raises what the callback raises."""
+        job = self._callbacks.get(key)
         if job is None:
-            job = self._jobs[key] = asyncio.create_task(self._consult(key, ask))
-            # Before anybody who waits goes on, and even if nobody does any more.
-            job.add_done_callback(partial(self._keep, key))
+            job = self._callbacks[key] = asyncio.create_task(self._run(key, callback))
+            # This runs before any waiter resumes, and even if there is no waiter left.
+            job.add_done_callback(partial(self._store_answer, key))
         await asyncio.wait([job])
         job.result()
 
     @contextmanager
-    def giving(self, keys: Iterable[str]) -> Generator[None]:
-        """Answers are on their way to the server; they are not given if that fails."""
+    def sending(self, keys: Iterable[str]) -> Generator[None]:
+        """Mark the answers as in flight. If sending fails, they count as not given."""
         keys = set(keys)
-        self._on_their_way.update(keys)
+        self._in_flight.update(keys)
         try:
             yield
-            self._arrived |= dict.fromkeys(keys, self._clock.elapsed())
+            self._acknowledged_at |= dict.fromkeys(keys, self._clock.monotonic())
         finally:
-            self._on_their_way.subtract(keys)
+            self._in_flight.subtract(keys)
 
-    def is_given(self, key: str) -> bool:
-        """Whether it was answered, by hand or by a callback. A server may show it until it takes that in."""
-        arrived = self._arrived.get(key)
-        is_new = arrived is not None and self._clock.elapsed() - arrived < TAKEN_WITHIN
-        return is_new or self._on_their_way[key] > 0
+    def is_answered(self, key: str) -> bool:
+        """Return whether the question was answered. A server may still show it until it has processed the answer."""
+        arrived = self._acknowledged_at.get(key)
+        is_new = arrived is not None and self._clock.monotonic() - arrived < ANSWER_GRACE_PERIOD
+        return is_new or self._in_flight[key] > 0
 
-    def withdraw(self, keys: Iterable[str]) -> None:
-        """Nobody needs to think about these any more."""
+    def cancel(self, keys: Iterable[str]) -> None:
+        """Cancel the callbacks of these questions."""
         for key in keys:
-            job = self._jobs.pop(key, None)
+            job = self._callbacks.pop(key, None)
             if job is not None:
                 job.cancel()
 
-    async def _consult(self, key: str, ask: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+    async def _run(self, key: str, callback: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         try:
-            return await ask()
+            return await callback()
         except asyncio.CancelledError as error:
-            if self._jobs.get(key) is not asyncio.current_task():
+            if self._callbacks.get(key) is not asyncio.current_task():
                 raise
-            # Nobody has withdrawn it. If that were passed on, it would be asked again and again.
-            raise MCPError(INTERNAL_ERROR, GAVE_UP) from error
+            # The callback was cancelled by itself. If the cancellation were passed on, the question would be asked
+            # again and again.
+            raise MCPError(INTERNAL_ERROR, CALLBACK_CANCELLED) from error
 
-    def _keep(self, key: str, job: asyncio.Task[Answer]) -> None:
-        if self._jobs.get(key) is job:
-            del self._jobs[key]
+    def _store_answer(self, key: str, job: asyncio.Task[Answer]) -> None:
+        if self._callbacks.get(key) is job:
+            del self._callbacks[key]
         if not job.cancelled() and job.exception() is None:
             self.answers[key] = job.result()

@@ -1,7 +1,4 @@
-"""What a client can be told: how to connect, and how to call.
-
-The client's callbacks for questions, and who else may answer.
-"""
+"""Options of the client and of its calls, and the callbacks that answer questions."""
 
 import shlex
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -39,12 +36,12 @@ from mcp_types import (
 )
 from pydantic import BaseModel, ValidationError
 
-from raincheck.client.inputs import key_of
-from raincheck.client.tracker import Heard
-from raincheck.client.updates import Progress, Question
-from raincheck.wire.results import INPUT_KEY
+from raincheck.client.inputs import question_key
+from raincheck.client.tracker import TaskTracker
+from raincheck.client.updates import Question, TaskProgress
+from raincheck.wire.results import INPUT_META_KEY
 
-Target: TypeAlias = str | StdioServerParameters | Transport | Server[Any] | MCPServer
+ServerTarget: TypeAlias = str | StdioServerParameters | Transport | Server[Any] | MCPServer
 """Where a server is."""
 
 
@@ -69,26 +66,26 @@ class ClientOptions(TypedDict, total=False):
 
 
 class CallOptions(TypedDict, total=False):
-    """What else to say of a call."""
+    """Options of a call."""
 
     key: str | None
-    """What tells this call from others, so that it is begun once."""
+    """The idempotency key: the server starts calls with the same key once."""
     ttl: float | None
-    """Seconds for which to keep the task. Servers of 2026-07-28 decide that by themselves."""
+    """Seconds for which to keep the task. Servers of 2026-07-28 decide this themselves."""
     meta: Mapping[str, Any] | None
-    """For the `_meta` of the request."""
-    progressed: Callable[[Progress, str | None], Awaitable[None]] | None
-    """Told how far the work is, while a call is answered that becomes no task."""
+    """Additional entries for the request's `_meta`."""
+    progress_callback: Callable[[TaskProgress, str | None], Awaitable[None]] | None
+    """Receives the progress of a call that becomes no task, while it runs."""
 
 
-def maker_of(server: Target | Callable[[], Target]) -> Callable[[], Target] | None:
-    """The function that makes what to connect to, if it is one. A transport can be called too, but makes none."""
+def connection_factory(server: ServerTarget | Callable[[], ServerTarget]) -> Callable[[], ServerTarget] | None:
+    """Return the function that makes a server target, if it is one. A transport is callable too, but makes none."""
     is_function = callable(server) and not hasattr(server, "__aenter__")
-    return cast("Callable[[], Target]", server) if is_function else None
+    return cast("Callable[[], ServerTarget]", server) if is_function else None
 
 
-def name_of(server: Target | Callable[[], Target]) -> str | None:
-    """What a server is called in a book, without what may be a secret in its address; None if it has no name."""
+def default_server_name(server: ServerTarget | Callable[[], ServerTarget]) -> str | None:
+    """Return a server's name for saved calls, without secrets in its address; None if it has no name."""
     if isinstance(server, str):
         url = urlsplit(server)
         return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
@@ -99,70 +96,70 @@ def name_of(server: Target | Callable[[], Target]) -> str | None:
 
 Callback = Callable[..., Coroutine[Any, Any, Any]]
 
-CALLBACKS = {
+CALLBACK_OPTIONS = {
     "elicitation/create": "elicitation_callback",
     "sampling/createMessage": "sampling_callback",
     "roots/list": "list_roots_callback",
 }
-"""Which option answers which question."""
+"""The option of the callback that answers each method."""
 
-REQUESTS: dict[str, type[ElicitRequest | CreateMessageRequest | ListRootsRequest]] = {
+REQUEST_TYPES: dict[str, type[ElicitRequest | CreateMessageRequest | ListRootsRequest]] = {
     "elicitation/create": ElicitRequest,
     "sampling/createMessage": CreateMessageRequest,
     "roots/list": ListRootsRequest,
 }
-_ANSWERS: dict[str, type[BaseModel]] = {
+_RESULT_TYPES: dict[str, type[BaseModel]] = {
     "elicitation/create": ElicitResult,
     "sampling/createMessage": CreateMessageResult,
     "roots/list": ListRootsResult,
 }
 
 
-async def by_hand(context: ClientRequestContext, params: object = None) -> Any:  # noqa: ANN401 - stands in for several
-    """A callback that says: ask, and I answer with `Handle.answer`.
+async def answer_later(context: ClientRequestContext, params: object = None) -> Any:  # noqa: ANN401 - stands in for several
+    """A callback that accepts questions, to be answered with `Handle.answer`.
 
-        TaskClient(server, elicitation_callback=by_hand)
+        TaskClient(server, elicitation_callback=answer_later)
 
-    A server asks only those who declare that they can be asked. What is asked by a call that is no task is refused:
-    nobody has a handle of it.
+    A server sends questions only to clients that declare that they answer them. A question from a call that is no task
+    is refused, because such a call has no handle.
     """
     del context, params
     return ErrorData(code=INVALID_REQUEST, message="only tasks may ask here, and this call is none")
 
 
-def can_ask(options: ClientOptions, method: str) -> bool:
-    """Whether there is a callback that answers such a question."""
-    return options.get(CALLBACKS.get(method, "")) not in (None, by_hand)
+def has_callback(options: ClientOptions, method: str) -> bool:
+    """Return whether a callback answers this method."""
+    return options.get(CALLBACK_OPTIONS.get(method, "")) not in (None, answer_later)
 
 
-def wrap_callbacks(options: ClientOptions, heard: Heard) -> None:
-    """Have each callback asked once, even if a task asks again on another connection."""
+def wrap_callbacks(options: ClientOptions, tracker: TaskTracker) -> None:
+    """Wrap the callbacks so that each question reaches them once, even if a task asks again on another connection."""
     everything = cast("dict[str, Any]", options)
-    for method, option in CALLBACKS.items():
+    for method, option in CALLBACK_OPTIONS.items():
         if everything.get(option) is not None:
-            everything[option] = _once(heard, method, everything[option])
+            everything[option] = _ask_once(tracker, method, everything[option])
 
 
-def _once(heard: Heard, method: str, callback: Callback) -> Callback:
+def _ask_once(tracker: TaskTracker, method: str, callback: Callback) -> Callback:
     async def ask(context: ClientRequestContext, *params: BaseModel) -> object:
-        held = heard.related(cast("Mapping[str, Any] | None", context.meta))
+        held = tracker.find_related(cast("Mapping[str, Any] | None", context.meta))
         if held is None:
             return await callback(context, *params)
         words = params[0].model_dump(by_alias=True, mode="json", exclude_none=True) if params else {}
-        input_key = (context.meta or {}).get(INPUT_KEY)
+        input_key = (context.meta or {}).get(INPUT_META_KEY)
         is_named = isinstance(input_key, str)
-        key = key_of(method, words, input_key if is_named else None)
-        if callback is not by_hand:
-            return await held.asked.ask(key, lambda: callback(context, *params), is_named=is_named)
-        held.changed()
+        key = question_key(method, words, input_key if is_named else None)
+        if callback is not answer_later:
+            return await held.inputs_2025.run_callback(key, lambda: callback(context, *params), has_input_key=is_named)
+        held.notify()
         question = Question(key, {"method": method, "params": words})
-        return _read_answer(method, await held.asked.wait_for_hand(question, is_named=is_named))
+        return _read_answer(method, await held.inputs_2025.wait_for_answer(question, has_input_key=is_named))
 
     return ask
 
 
 def _read_answer(method: str, answer: Mapping[str, Any]) -> object:
     try:
-        return _ANSWERS[method].model_validate(answer, by_name=False)
+        return _RESULT_TYPES[method].model_validate(answer, by_name=False)
     except ValidationError as error:
         return ErrorData(code=INVALID_PARAMS, message=f"that is no answer: {error.errors()[0]['msg']}")

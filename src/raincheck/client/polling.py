@@ -1,4 +1,4 @@
-"""Following a task to its end: by looking at it, at the server's pace, and sooner where the server tells."""
+"""Follow a task to its end: poll it at the server's interval, and sooner after a notification."""
 
 import asyncio
 import logging
@@ -6,126 +6,129 @@ from collections.abc import AsyncGenerator
 
 from mcp.shared.exceptions import MCPError
 
-from raincheck.client.connection import Lost
+from raincheck.client.connection import NoResponse
 from raincheck.client.errors import RequestRefused, ServerUnreachable
-from raincheck.client.session import BY_ITSELF, Talk
-from raincheck.client.tracker import Held
+from raincheck.client.session import SERVER_ASKS, ServerLink
+from raincheck.client.tracker import TrackedTask
 from raincheck.client.updates import Update
 
 logger = logging.getLogger(__name__)
 
-UNSAID, SHORTEST, LONGEST = 1.0, 0.1, 600.0
-"""Seconds between two looks at a task: where the server names none; at least and at most, whatever it names."""
+DEFAULT_POLL_INTERVAL, MIN_POLL_INTERVAL, MAX_POLL_INTERVAL = 1.0, 0.1, 600.0
+"""Seconds between two polls: the default if the server names no interval, and its minimum and maximum."""
 
-SOONEST = 0.05
-"""Seconds between two looks, however often the server tells of changes."""
+MIN_UPDATE_INTERVAL = 0.05
+"""The minimum number of seconds between two polls, however often the server reports changes."""
 
-QUIET = 1.0
-"""Seconds without a question after which a crowded client stops to wait for a task that asks by itself."""
+IDLE_TIMEOUT = 1.0
+"""Seconds without a question after which a saturated client stops waiting for a task with server-sent questions."""
 
 
-async def follow(talk: Talk, held: Held) -> AsyncGenerator[Update]:
-    """The task as it is, and again after each change, until it has ended."""
-    with held.waiting() as told:
-        helping = _Helping(talk, held)
+async def poll_updates(link: ServerLink, tracked: TrackedTask) -> AsyncGenerator[Update]:
+    """Yield the task now, and again after each change, until it has ended."""
+    with tracked.watch() as told:
+        helping = _Assistant(link, tracked)
         try:
             seen: Update | None = None
             while True:
-                update, looked_at = await talk.look(held), talk.clock.elapsed()
-                shown = talk.shown(held, update)
+                update, looked_at = await link.poll(tracked), link.clock.monotonic()
+                shown = link.without_answered(tracked, update)
                 if shown != seen:
                     seen = shown
                     yield shown
                 if update.is_ended:
                     return
-                helping.see_to(update)
-                await _pause(talk, told, update, looked_at)
-                helping.check()
+                helping.handle(update)
+                await _wait_for_change(link, told, update, looked_at)
+                helping.raise_failures()
         finally:
             await helping.stop()
 
 
-async def _pause(talk: Talk, told: asyncio.Event, update: Update, looked_at: float) -> None:
-    """Until it should be looked at again: when the server says so, or something has happened."""
-    asked = UNSAID if update.poll_after is None else update.poll_after
-    waiting = asyncio.ensure_future(told.wait())
-    sleeping = asyncio.ensure_future(talk.clock.sleep(min(max(asked, SHORTEST), LONGEST)))
+async def _wait_for_change(link: ServerLink, changed: asyncio.Event, update: Update, looked_at: float) -> None:
+    """Wait for the server's poll interval, or until a change is reported."""
+    asked = DEFAULT_POLL_INTERVAL if update.poll_after is None else update.poll_after
+    waiting = asyncio.ensure_future(changed.wait())
+    sleeping = asyncio.ensure_future(link.clock.sleep(min(max(asked, MIN_POLL_INTERVAL), MAX_POLL_INTERVAL)))
     try:
         await asyncio.wait([waiting, sleeping], return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
         sleeping.cancel()
-    too_soon = looked_at + SOONEST - talk.clock.elapsed()
+    too_soon = looked_at + MIN_UPDATE_INTERVAL - link.clock.monotonic()
     if too_soon > 0:
-        await talk.clock.sleep(too_soon)
-    told.clear()
+        await link.clock.sleep(too_soon)
+    changed.clear()
 
 
-class _Helping:
-    """What goes on beside: listening for news, and having questions answered."""
+class _Assistant:
+    """Runs beside the polls: subscribes to changes, and runs the callbacks for questions."""
 
-    def __init__(self, talk: Talk, held: Held) -> None:
-        self._talk = talk
-        self._held = held
-        self._listening: asyncio.Task[None] | None = None
-        self._attending: dict[str, asyncio.Task[None]] = {}
+    def __init__(self, link: ServerLink, tracked: TrackedTask) -> None:
+        self._link = link
+        self._tracked = tracked
+        self._listener: asyncio.Task[None] | None = None
+        self._callbacks: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, MCPError | RequestRefused] = {}
         self._quiet_since: float | None = None
-        """When a look first showed that the task asks nothing, with no question before the user since."""
-        self._tells = True
+        """When a poll first showed no question, with no question before the user since."""
+        self._can_listen = True
 
-    def see_to(self, update: Update) -> None:
-        """Do what the task needs, as it is now."""
-        if self._tells and (self._listening is None or self._listening.done()):
-            self._listening = asyncio.create_task(self._listen(update))
-        asked = self._talk.asked(update)
+    def handle(self, update: Update) -> None:
+        """Start or cancel background work, as the update requires."""
+        if self._can_listen and (self._listener is None or self._listener.done()):
+            self._listener = asyncio.create_task(self._listen(update))
+        asked = self._link.questions_to_ask(update)
         for key, error in self._refused.items():
-            # Still open, so it was no answer. Otherwise somebody else was quicker.
+            # The question is still open, so the refused answer did not count. Otherwise another client answered it.
             if key in asked:
                 raise error
         self._refused.clear()
-        is_in_the_way = self._talk.is_crowded and self._is_quiet(is_asking=bool(asked or self._held.asked.waited_for))
-        for key, job in self._attending.items():
-            # Somebody else has answered: whoever thinks about it need not. A server that asks by itself says so itself.
-            if key not in asked and (key != BY_ITSELF or is_in_the_way):
+        is_in_the_way = self._link.is_saturated and self._is_quiet(
+            is_asking=bool(asked or self._tracked.inputs_2025.open_requests)
+        )
+        for key, job in self._callbacks.items():
+            # Another client has answered, so the callback need not. A server that sends its questions withdraws them
+            # itself.
+            if key not in asked and (key != SERVER_ASKS or is_in_the_way):
                 job.cancel()
         for key, question in asked.items():
-            if key not in self._attending:
-                self._attending[key] = asyncio.create_task(self._talk.attend(self._held, question))
+            if key not in self._callbacks:
+                self._callbacks[key] = asyncio.create_task(self._link.run_callbacks(self._tracked, question))
 
     def _is_quiet(self, *, is_asking: bool) -> bool:
-        """Whether the task has asked nothing for so long that it will probably ask nothing soon."""
-        now = self._talk.clock.elapsed()
+        """Return whether the task has asked nothing for so long that it probably won't soon."""
+        now = self._link.clock.monotonic()
         if is_asking:
             self._quiet_since = None
         elif self._quiet_since is None:
             self._quiet_since = now
-        return self._quiet_since is not None and now - self._quiet_since >= QUIET
+        return self._quiet_since is not None and now - self._quiet_since >= IDLE_TIMEOUT
 
-    def check(self) -> None:
-        """Tell what a callback could not answer."""
-        for key, job in list(self._attending.items()):
+    def raise_failures(self) -> None:
+        """Raise the errors of callbacks that could not answer."""
+        for key, job in list(self._callbacks.items()):
             if job.done():
-                del self._attending[key]
+                del self._callbacks[key]
                 error = None if job.cancelled() else job.exception()
-                if isinstance(error, MCPError) or (isinstance(error, RequestRefused) and key != BY_ITSELF):
+                if isinstance(error, MCPError) or (isinstance(error, RequestRefused) and key != SERVER_ASKS):
                     self._refused[key] = error
-                elif isinstance(error, Lost | ServerUnreachable):
-                    logger.info("task %s: nobody could be asked just now: %s", self._held.task_id, error)
+                elif isinstance(error, NoResponse | ServerUnreachable):
+                    logger.info("task %s: nobody could be asked just now: %s", self._tracked.task_id, error)
                 elif error is not None:
                     raise error
 
     async def _listen(self, update: Update) -> None:
         try:
-            self._tells = await self._talk.listen(self._held, update)
-        except Exception as error:  # noqa: BLE001 - it is only for speed: the task is looked at all the same
-            logger.debug("task %s: the server tells no news: %r", self._held.task_id, error)
+            self._can_listen = await self._link.listen(self._tracked, update)
+        except Exception as error:  # noqa: BLE001 - only an optimization: the task is polled anyway
+            logger.debug("task %s: the server tells no news: %r", self._tracked.task_id, error)
 
     async def stop(self) -> None:
-        if BY_ITSELF in self._attending and self._held.asked.by_hand:
-            # The answer is on its way to somebody who is being asked. If that one were to go, so would the question.
-            self._talk.leave(self._attending.pop(BY_ITSELF))
-        jobs = [*self._attending.values(), *([] if self._listening is None else [self._listening])]
+        if SERVER_ASKS in self._callbacks and self._tracked.inputs_2025.awaiting_answer:
+            # The callback's answer is in flight. Cancelling this request would drop the question.
+            self._link.keep_running(self._callbacks.pop(SERVER_ASKS))
+        jobs = [*self._callbacks.values(), *([] if self._listener is None else [self._listener])]
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)

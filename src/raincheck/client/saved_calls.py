@@ -1,7 +1,4 @@
-"""The task book: a file of slips, so that a caller that crashed finds its tasks again.
-
-Slips: what it takes to find a task again, after a crash or on another day.
-"""
+"""Saved calls: a file of task references, so that a caller finds its tasks again after a crash or on another day."""
 
 import asyncio
 import json
@@ -18,38 +15,39 @@ from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.stores.sql import load_queries
 from raincheck.tracebacks import text_logger
 
-TierName = Literal["2026-07-28", "2025-11-25", "plain"]
-"""How a task is talked about: in the words of a version of the protocol, or with tools."""
+ProtocolName = Literal["2026-07-28", "2025-11-25", "plain"]
+"""How to communicate about a task: with the methods of a protocol version, or with the fallback tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slip:
-    """A task of a server.
+class TaskRef:
+    """A reference to a task of a server.
 
-    It holds no password and no token: who has it needs to be let in by the server all the same. A server that lets
-    in everybody tells callers apart by nothing else than the ids that they have, so keep it as you would keep those.
+    It contains no password and no token: its holder must still be authorized by the server. A server that does not
+    authenticate callers knows them only by the ids that they hold, so protect the reference as you would protect the
+    id.
     """
 
     server: str
     """The server's address, or the command that runs it."""
     task_id: str
     tool: str
-    tier: TierName
+    tier: ProtocolName
     tools: dict[str, str] = field(default_factory=dict[str, str])
-    """The names of the tools that go on with the task, for a caller without tasks."""
+    """The names of the tools that follow the task, for a caller without tasks."""
     taken_at: str = ""
-    """When the caller got it, by its own clock."""
+    """When the caller received the task, by the caller's clock."""
 
     def dump(self) -> str:
-        """The slip as one line of JSON."""
+        """Return the reference as one line of JSON."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def load(cls, text: str) -> Self:
-        """The slip that `dump` made this text of.
+        """Return the reference that `dump` wrote.
 
         Raises:
-            InvalidValue: it did not.
+            InvalidValue: the text is not a reference.
         """
         try:
             slip = cls(**json.loads(text))
@@ -59,8 +57,8 @@ class Slip:
         values = [slip.server, slip.task_id, slip.tool, slip.taken_at]
         if isinstance(tools, dict):
             values += [*slip.tools, *slip.tools.values()]
-        is_text = all(isinstance(value, str) for value in values)  # pyright: ignore[reportUnnecessaryIsInstance] - of JSON
-        if slip.tier not in get_args(TierName) or not isinstance(tools, dict) or not is_text:
+        is_text = all(isinstance(value, str) for value in values)  # pyright: ignore[reportUnnecessaryIsInstance] - from JSON
+        if slip.tier not in get_args(ProtocolName) or not isinstance(tools, dict) or not is_text:
             raise InvalidValue(f"{text[:80]!r} is no slip of a task that this version can read")
         return slip
 
@@ -72,43 +70,44 @@ T = TypeVar("T")
 LOCK_TIMEOUT = 10.0
 
 _MARK = 0x736C6970
-"""What says in the file's header that it is a book: `slip`, as `write_mark` writes it."""
+"""The application id in the file's header: `slip` in ASCII, as `write_mark` writes it."""
 
 _QUERIES = load_queries(files("raincheck.client") / "saved_calls.sql")
 
 
-class TaskBook:
-    """Keeps slips until their results have been fetched. Several processes may share one.
+class SavedCalls:
+    """Stores task references until their results have been fetched. Several processes may share one file.
 
-    `TaskClient(server, book=TaskBook("calls.book"))` writes into it by itself. The file is its owner's alone.
+    `TaskClient(server, saved_calls=SavedCalls("calls.book"))` writes to it automatically. Only its owner can read the
+    file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    async def add(self, slip: Slip) -> None:
-        """Keep a slip. When this returns, it is on the disk."""
-        row = {"task_id": slip.task_id, "server": slip.server, "slip": slip.dump()}
+    async def add(self, task_ref: TaskRef) -> None:
+        """Save a reference. It is on disk when this returns."""
+        row = {"task_id": task_ref.task_id, "server": task_ref.server, "slip": task_ref.dump()}
         await self._do(lambda book: book.execute(_QUERIES["put"], row))
 
-    async def remove(self, slip: Slip) -> None:
-        """Forget a slip."""
-        row = {"task_id": slip.task_id, "server": slip.server}
+    async def remove(self, task_ref: TaskRef) -> None:
+        """Remove a reference."""
+        row = {"task_id": task_ref.task_id, "server": task_ref.server}
         await self._do(lambda book: book.execute(_QUERIES["remove"], row))
 
-    async def slips(self, server: str | None = None) -> list[Slip]:
-        """The slips that are kept, of one server or of all, oldest first."""
+    async def list_refs(self, server: str | None = None) -> list[TaskRef]:
+        """Return the saved references of one server or of all, oldest first."""
         if not await asyncio.to_thread(self.path.exists):
             return []
         rows = await self._do(lambda book: book.execute(_QUERIES["list_slips"], {"server": server}).fetchall())
         return [slip for (text,) in rows if (slip := _read(text)) is not None]
 
-    async def find(self, task_id: str) -> Slip | None:
-        """The slip of a task."""
-        return next((slip for slip in await self.slips() if slip.task_id == task_id), None)
+    async def find(self, task_id: str) -> TaskRef | None:
+        """Return the reference of a task."""
+        return next((slip for slip in await self.list_refs() if slip.task_id == task_id), None)
 
     async def _do(self, do: Callable[[sqlite3.Connection], T]) -> T:
-        # In a thread, and anew each time: it is seldom, and nothing is to be held open meanwhile.
+        # Connect in a thread, and for each operation: operations are rare, and the file must not stay open meanwhile.
         return await asyncio.to_thread(self._in_transaction, do)
 
     def _in_transaction(self, do: Callable[[sqlite3.Connection], T]) -> T:
@@ -117,7 +116,7 @@ class TaskBook:
             with closing(sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)) as book, book:
                 self._open(book)
                 if self.path.stat().st_mode & 0o077:
-                    # An id may be all that it takes to get at a task.
+                    # A task's id may be all that it takes to access the task.
                     self.path.chmod(0o600)
                 return do(book)
         except (OSError, sqlite3.Error) as error:
@@ -135,10 +134,10 @@ class TaskBook:
             book.execute(_QUERIES[query])
 
 
-def _read(text: str) -> Slip | None:
+def _read(text: str) -> TaskRef | None:
     try:
-        return Slip.load(text)
+        return TaskRef.load(text)
     except InvalidValue:
-        # Perhaps of a newer version, which shares the book: the others are good all the same.
+        # A newer version that shares the file may have written it. The other references remain usable.
         logger.exception("a slip in the task book can't be read")
         return None

@@ -1,4 +1,4 @@
-"""Talking with a server about tasks: in whichever way it does, and again when the connection broke."""
+"""Requests about tasks to one server, in whichever protocol it speaks, retried after a disconnect."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,15 +9,22 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from raincheck.client.connection import Connection
-from raincheck.client.errors import BadAnswer, TaskCancelled
-from raincheck.client.protocols.base import Answers, Begun, Call, Listing, Tier, checking
-from raincheck.client.protocols.fallback import TierPlain
-from raincheck.client.protocols.v2025 import Tier2025
-from raincheck.client.protocols.v2026 import Tier2026
-from raincheck.client.saved_calls import TierName
-from raincheck.client.tracker import Heard, Held
-from raincheck.client.transport_errors import loss_of
+from raincheck.client.connection import ServerConnection
+from raincheck.client.errors import InvalidResponse, TaskCancelled
+from raincheck.client.protocols.base import (
+    Answers,
+    CallOutcome,
+    CallRequest,
+    TaskProtocol,
+    ToolCache,
+    map_schema_errors,
+)
+from raincheck.client.protocols.fallback import FallbackProtocol
+from raincheck.client.protocols.v2025 import Protocol2025
+from raincheck.client.protocols.v2026 import Protocol2026
+from raincheck.client.saved_calls import ProtocolName
+from raincheck.client.tracker import TaskTracker, TrackedTask
+from raincheck.client.transport_errors import classify_loss
 from raincheck.client.updates import Question, Update
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Status
@@ -25,153 +32,155 @@ from raincheck.wire.v2026 import EXTENSION
 
 T = TypeVar("T")
 
-BY_ITSELF = ""
-"""The key of what a server asks by itself."""
+SERVER_ASKS = ""
+"""The key that stands for the questions that a server sends over the connection."""
 
-MOST_STREAMS = 16
-"""Requests of one kind that may last. Over HTTP each takes one of the hundred connections that there are."""
+MAX_STREAMS = 16
+"""The maximum number of long-lived requests of one kind. Over HTTP each takes one of a hundred connections."""
 
 
-class Talk:
-    """With one server."""
+class ServerLink:
+    """The link to one server."""
 
-    def __init__(self, connection: Connection, heard: Heard, can_ask: Callable[[str], bool], clock: Clock) -> None:
+    def __init__(
+        self, connection: ServerConnection, tracker: TaskTracker, can_ask: Callable[[str], bool], clock: Clock
+    ) -> None:
         self.connection = connection
-        self.heard = heard
+        self.tracker = tracker
         self.clock = clock
         self._can_ask = can_ask
-        self._listing = Listing()
-        self._left: set[asyncio.Task[None]] = set()
-        self._listening = asyncio.Semaphore(MOST_STREAMS)
-        self._attending = asyncio.Semaphore(MOST_STREAMS)
-        self._tiers: dict[TierName, Tier] = {
-            "2026-07-28": Tier2026(),
-            "2025-11-25": Tier2025(heard, self._listing),
-            "plain": TierPlain(),
+        self._tool_cache = ToolCache()
+        self._background_tasks: set[asyncio.Task[None]] = set()
+        self._listen_slots = asyncio.Semaphore(MAX_STREAMS)
+        self._callback_slots = asyncio.Semaphore(MAX_STREAMS)
+        self._protocols: dict[ProtocolName, TaskProtocol] = {
+            "2026-07-28": Protocol2026(),
+            "2025-11-25": Protocol2025(tracker, self._tool_cache),
+            "plain": FallbackProtocol(),
         }
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether there are tasks that have to wait before anybody can be asked for them."""
-        return self._attending.locked()
+    def is_saturated(self) -> bool:
+        """Return whether tasks have to wait before their questions can be asked."""
+        return self._callback_slots.locked()
 
-    def leave(self, job: asyncio.Task[None]) -> None:
-        """Let a job go on for which nobody waits, until the end of the connection."""
-        self._left.add(job)
-        job.add_done_callback(self._left.discard)
+    def keep_running(self, background_task: asyncio.Task[None]) -> None:
+        """Keep a background task running without a waiter, until the link closes."""
+        self._background_tasks.add(background_task)
+        background_task.add_done_callback(self._background_tasks.discard)
 
     async def close(self) -> None:
-        """Let the connection go, and whatever goes on over it."""
+        """Close the connection, and cancel the background tasks."""
         await self.connection.close()
-        for job in self._left:
+        for job in self._background_tasks:
             job.cancel()
-        await asyncio.gather(*self._left, return_exceptions=True)
+        await asyncio.gather(*self._background_tasks, return_exceptions=True)
 
-    async def takes_keys(self, client: Client, tool: str) -> bool:
-        """Whether the server says that it begins a call of this tool once, by its key."""
+    async def supports_keys(self, client: Client, tool: str) -> bool:
+        """Return whether the server declares that it starts a keyed call of this tool once."""
         try:
-            return (await self._listing.find(client, tool)).takes_keys
+            return (await self._tool_cache.find(client, tool)).supports_keys
         except MCPError as error:
-            if loss_of(error) is not None:
+            if classify_loss(error) is not None:
                 raise
-            # One that lists nothing can be called all the same.
+            # A server that lists no tools can still be called.
             return False
-        except BadAnswer:
-            # Likewise: what can't be read promises nothing.
+        except InvalidResponse:
+            # Likewise: an unreadable list promises nothing.
             return False
 
-    async def begin(self, client: Client, call: Call) -> Begun:
-        return await self._tiers[_tier_of(client)].begin(client, call)
+    async def start(self, client: Client, call: CallRequest) -> CallOutcome:
+        return await self._protocols[_protocol_of(client)].start(client, call)
 
-    async def look(self, held: Held) -> Update:
-        """The task as the server shows it."""
-        update = await self._ask(held, lambda tier, client: tier.look(client, held))
-        if update.task_id != held.task_id:
-            raise BadAnswer(f"the server was asked for task {held.task_id!r}, and tells of {update.task_id!r}")
+    async def poll(self, tracked: TrackedTask) -> Update:
+        """Return the task as the server reports it."""
+        update = await self._request(tracked, lambda tier, client: tier.poll(client, tracked))
+        if update.task_id != tracked.task_id:
+            raise InvalidResponse(f"the server was asked for task {tracked.task_id!r}, and tells of {update.task_id!r}")
         return update
 
-    def shown(self, held: Held, update: Update) -> Update:
-        """An update without what has been answered: to be shown that again would be to be asked again."""
-        is_given = held.consulting.is_given
+    def without_answered(self, tracked: TrackedTask, update: Update) -> Update:
+        """Return the update without questions that were answered, so that they are not asked again."""
+        is_given = tracked.inputs_2026.is_answered
         return replace(update, questions=tuple(one for one in update.questions if not is_given(one.key)))
 
-    async def fetch(self, held: Held, update: Update) -> CallToolResult:
-        """The result of a task that has ended.
+    async def fetch_result(self, tracked: TrackedTask, update: Update) -> CallToolResult:
+        """Return the result of a task that has ended.
 
         Raises:
-            MCPError: it has failed.
-            TaskCancelled: it was cancelled.
+            MCPError: the task failed.
+            TaskCancelled: the task was cancelled.
         """
         if update.status is Status.CANCELLED:
-            raise TaskCancelled(held.task_id, update.message)
+            raise TaskCancelled(tracked.task_id, update.message)
 
-        async def fetch(tier: Tier, client: Client) -> CallToolResult:
-            result = await tier.fetch(client, held, update)
+        async def fetch(tier: TaskProtocol, client: Client) -> CallToolResult:
+            result = await tier.fetch_result(client, tracked, update)
             if not result.is_error:
-                # As the SDK does where a call is answered at once.
-                with checking(held.slip.tool):
-                    await client.session.validate_tool_result(held.slip.tool, result)
+                # As the SDK does for a call that is answered at once.
+                with map_schema_errors(tracked.task_ref.tool):
+                    await client.session.validate_tool_result(tracked.task_ref.tool, result)
             return result
 
-        return await self._ask(held, fetch)
+        return await self._request(tracked, fetch)
 
-    async def answer(self, held: Held, answers: Answers) -> None:
-        await self._ask(held, lambda tier, client: tier.answer(client, held, answers))
-        held.changed()
+    async def answer(self, tracked: TrackedTask, answers: Answers) -> None:
+        await self._request(tracked, lambda tier, client: tier.answer(client, tracked, answers))
+        tracked.notify()
 
-    async def cancel(self, held: Held) -> None:
-        await self._ask(held, lambda tier, client: tier.cancel(client, held))
-        held.changed()
+    async def cancel(self, tracked: TrackedTask) -> None:
+        await self._request(tracked, lambda tier, client: tier.cancel(client, tracked))
+        tracked.notify()
 
-    def asked(self, update: Update) -> dict[str, Question | None]:
-        """What somebody is to be asked, by its key; None for what the server asks by itself."""
+    def questions_to_ask(self, update: Update) -> dict[str, Question | None]:
+        """Return the questions for callbacks, by their keys; None stands for those that the server sends itself."""
         if update.status is not Status.INPUT_REQUIRED:
             return {}
-        if update.asks_itself:
-            return {BY_ITSELF: None} if len(self.unanswered(update)) < max(len(update.questions), 1) else {}
+        if update.server_asks:
+            return {SERVER_ASKS: None} if len(self.unanswerable(update)) < max(len(update.questions), 1) else {}
         return {question.key: question for question in update.questions if self._can_ask(question.method)}
 
-    async def attend(self, held: Held, question: Question | None) -> None:
-        """Have somebody asked, once, whoever else waits for it."""
+    async def run_callbacks(self, tracked: TrackedTask, question: Question | None) -> None:
+        """Run the callbacks for a question once, even if several callers wait for its answer."""
 
         async def attend(client: Client) -> bool:
-            return await self._tier(client, held).attend(client, held, question)
+            return await self._protocol(client, tracked).run_callbacks(client, tracked, question)
 
         if question is None:
-            async with held.attending, self._attending:
-                is_changed = await self.connection.once(attend)
+            async with tracked.callback_lock, self._callback_slots:
+                is_changed = await self.connection.request_once(attend)
         else:
-            # Whoever was asked need not be asked again when the answer is sent again.
-            is_changed = await self.connection.request(attend, within=None)
+            # If the answer is sent again, the callback does not run again.
+            is_changed = await self.connection.request(attend, response_timeout=None)
         if is_changed:
-            held.changed()
+            tracked.notify()
 
-    async def listen(self, held: Held, update: Update) -> bool:
-        """Have the server tell of changes. Returns whether it is any use to do it again."""
-        if self._listening.locked():
+    async def listen(self, tracked: TrackedTask, update: Update) -> bool:
+        """Subscribe to the task's changes. Returns whether it makes sense to subscribe again."""
+        if self._listen_slots.locked():
             return True
-        async with self._listening:
+        async with self._listen_slots:
             client = await self.connection.client()
-            return await self._tier(client, held).listen(client, held, update)
+            return await self._protocol(client, tracked).listen(client, tracked, update)
 
-    def unanswered(self, update: Update) -> tuple[Question, ...]:
-        """What of the questions nobody will be asked."""
+    def unanswerable(self, update: Update) -> tuple[Question, ...]:
+        """Return the questions for which there is no callback."""
         return tuple(question for question in update.questions if not self._can_ask(question.method))
 
-    async def _ask(self, held: Held, ask: Callable[[Tier, Client], Awaitable[T]]) -> T:
-        return await self.connection.request(lambda client: ask(self._tier(client, held), client))
+    async def _request(self, tracked: TrackedTask, ask: Callable[[TaskProtocol, Client], Awaitable[T]]) -> T:
+        return await self.connection.request(lambda client: ask(self._protocol(client, tracked), client))
 
-    def _tier(self, client: Client, held: Held) -> Tier:
-        return self._tiers[_tier_of(client, held.slip.tier)]
+    def _protocol(self, client: Client, tracked: TrackedTask) -> TaskProtocol:
+        return self._protocols[_protocol_of(client, tracked.task_ref.tier)]
 
 
-def _tier_of(client: Client, was: TierName | None = None) -> TierName:
-    """How tasks are talked about on this connection. A server may be another version when it comes back."""
+def _protocol_of(client: Client, saved: ProtocolName | None = None) -> ProtocolName:
+    """Return the protocol for tasks on this connection. After a reconnect the server may run another version."""
     can, version = client.server_capabilities, client.protocol_version
-    if version == "2026-07-28" and (EXTENSION in (can.extensions or {}) or was == version):
+    if version == "2026-07-28" and (EXTENSION in (can.extensions or {}) or saved == version):
         return "2026-07-28"
     calls = None if can.tasks is None or can.tasks.requests is None else can.tasks.requests.tools
-    if version == "2025-11-25" and (calls is not None or was == version):
+    if version == "2025-11-25" and (calls is not None or saved == version):
         return "2025-11-25"
-    # One that does not say so may have tasks all the same: the slip tells.
+    # A server that does not declare tasks may still have them: the task reference says so.
     return "plain"

@@ -1,4 +1,4 @@
-"""The tasks that a client has in hand, and what servers tell of them by themselves."""
+"""The tasks that a client follows, and the dispatch of server messages to them."""
 
 import asyncio
 import secrets
@@ -11,97 +11,97 @@ from weakref import WeakValueDictionary
 from mcp.client.session import IncomingMessage
 from mcp_types import ProgressNotification
 
-from raincheck.client.inputs import Asked, Consulting
-from raincheck.client.saved_calls import Slip
-from raincheck.client.updates import Progress, Update
+from raincheck.client.inputs import PendingInputs2025, PendingInputs2026
+from raincheck.client.saved_calls import TaskRef
+from raincheck.client.updates import TaskProgress, Update
 from raincheck.clock import Clock
 from raincheck.wire.fields import as_object
 from raincheck.wire.results import RELATED_TASK
 
 
-class Held:
-    """A task in hand: one for all handles of it, so that nobody is asked twice because two wait."""
+class TrackedTask:
+    """A task that the client follows. All handles share one object, so that a question is asked once."""
 
-    def __init__(self, slip: Slip, clock: Clock) -> None:
-        self.slip = slip
-        self.attending = asyncio.Lock()
-        """Taken by the one who waits while the server asks by itself."""
-        self.asked = Asked()
-        self.consulting = Consulting(clock)
-        self._progress: tuple[Progress | None, str | None] = None, None
-        self._waiting: set[asyncio.Event] = set()
+    def __init__(self, task_ref: TaskRef, clock: Clock) -> None:
+        self.task_ref = task_ref
+        self.callback_lock = asyncio.Lock()
+        """Held by the waiter for which the server sends its questions."""
+        self.inputs_2025 = PendingInputs2025()
+        self.inputs_2026 = PendingInputs2026(clock)
+        self._progress: tuple[TaskProgress | None, str | None] = None, None
+        self._watchers: set[asyncio.Event] = set()
 
     @property
     def task_id(self) -> str:
-        return self.slip.task_id
+        return self.task_ref.task_id
 
     @contextmanager
-    def waiting(self) -> Generator[asyncio.Event]:
-        """An event that is set whenever something is told of the task."""
+    def watch(self) -> Generator[asyncio.Event]:
+        """Yield an event that is set whenever the task may have changed."""
         event = asyncio.Event()
-        self._waiting.add(event)
-        self.asked.want()
+        self._watchers.add(event)
+        self.inputs_2025.resume()
         try:
             yield event
         finally:
-            self._waiting.discard(event)
-            if not self._waiting:
-                self.asked.give_up()
-                self.consulting.withdraw(self.consulting.asked)
+            self._watchers.discard(event)
+            if not self._watchers:
+                self.inputs_2025.abandon()
+                self.inputs_2026.cancel(self.inputs_2026.in_progress)
 
-    def changed(self) -> None:
-        """Something has happened to the task."""
-        for event in self._waiting:
+    def notify(self) -> None:
+        """Set the watchers' events."""
+        for event in self._watchers:
             event.set()
 
-    def progressed(self, progress: Progress, message: str | None) -> None:
+    def record_progress(self, progress: TaskProgress, message: str | None) -> None:
         self._progress = progress, message
-        self.changed()
+        self.notify()
 
     def with_progress(self, update: Update) -> Update:
-        """The update, with how far its task was told to be."""
+        """Return the update with the last progress notification of its task."""
         progress, message = self._progress
-        # What it said last of its work says nothing of how that ended.
+        # The last progress message does not describe the outcome.
         message = update.message or (None if update.is_ended else message)
         return replace(update, progress=update.progress or progress, message=message)
 
 
-class Heard:
-    """All tasks in hand, and no others: what is told of those is not for us."""
+class TaskTracker:
+    """All tasks that the client follows. Messages about other tasks are ignored."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: WeakValueDictionary[str, Held] = WeakValueDictionary()
-        self._by_token: WeakValueDictionary[str, Held] = WeakValueDictionary()
+        self._tasks: WeakValueDictionary[str, TrackedTask] = WeakValueDictionary()
+        self._by_token: WeakValueDictionary[str, TrackedTask] = WeakValueDictionary()
 
-    def hold(self, slip: Slip, token: str | None = None) -> Held:
-        """Take a task in hand. Progress of it may be told under the token of its call."""
-        held = self._held.get(slip.task_id) or Held(slip, self._clock)
-        held.slip = slip
-        self._held[slip.task_id] = held
-        if token is not None:
-            self._by_token[token] = held
+    def track(self, task_ref: TaskRef, progress_token: str | None = None) -> TrackedTask:
+        """Follow a task. Its progress may arrive under the progress token of its call."""
+        held = self._tasks.get(task_ref.task_id) or TrackedTask(task_ref, self._clock)
+        held.task_ref = task_ref
+        self._tasks[task_ref.task_id] = held
+        if progress_token is not None:
+            self._by_token[progress_token] = held
         return held
 
-    def changed(self, task_id: str) -> None:
-        """Something has happened to a task."""
-        held = self._held.get(task_id)
+    def notify(self, task_id: str) -> None:
+        """Note that a task may have changed."""
+        held = self._tasks.get(task_id)
         if held is not None:
-            held.changed()
+            held.notify()
 
-    def new_token(self) -> str:
-        """What progress of a call is told under."""
+    def new_progress_token(self) -> str:
+        """Return a new progress token for a call."""
         return f"raincheck-{secrets.token_hex(8)}"
 
-    def take(self, message: IncomingMessage) -> None:
-        """A message from the server, whatever it is."""
+    def handle_message(self, message: IncomingMessage) -> None:
+        """Handle any message from the server."""
         if isinstance(message, ProgressNotification):
             params = message.params
-            held = self._by_token.get(str(params.progress_token)) or self.related(params.meta)
+            held = self._by_token.get(str(params.progress_token)) or self.find_related(params.meta)
             if held is not None:
-                held.progressed(Progress(params.progress, params.total), params.message)
+                held.record_progress(TaskProgress(params.progress, params.total), params.message)
 
-    def related(self, meta: Mapping[str, Any] | None) -> Held | None:
-        """The task that a message is about, by its `_meta`."""
+    def find_related(self, meta: Mapping[str, Any] | None) -> TrackedTask | None:
+        """Return the task that a message belongs to, by its `_meta`."""
         task_id = as_object((meta or {}).get(RELATED_TASK)).get("taskId")
-        return self._held.get(task_id) if isinstance(task_id, str) else None
+        return self._tasks.get(task_id) if isinstance(task_id, str) else None

@@ -1,11 +1,11 @@
-"""How the SDK tells that a request got no answer. Its codes for that are ones that servers use too, so words count.
+"""Classify transport errors: lost responses, HTTP statuses, and the reasons of refused cancels.
 
-The statuses of HTTP behind errors. The SDK tells that there was one, and not which.
+The SDK reports a lost response with error codes that servers use too, so the classification also matches messages. It
+reports that an HTTP request failed, but not with which status. The sender of a request therefore stores a record for
+the status in the context. The SDK sends the request in a copy of that context, so a hook of the HTTP client finds the
+record of just this request. All of this can be removed when the SDK reports the status.
 
-Whoever sends a request leaves a note for its status in the context. The SDK sends it in a copy of that context, so a
-hook of the HTTP client finds the note of just this request. All of it can go when the SDK tells the status.
-
-Why a server does not cancel a task: a process of a workflow is cancelled where its workflow says so.
+A cancel is refused if the task is a workflow instance whose workflow does not allow it.
 """
 
 import asyncio
@@ -26,156 +26,158 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD
 from raincheck.client.errors import RequestRefused
 from raincheck.errors import CancelRefused
 from raincheck.wire import errors
-from raincheck.wire.fields import REFUSED, as_object
+from raincheck.wire.fields import CANCEL_REFUSED_META_KEY, as_object
 
 if TYPE_CHECKING:
     import httpx2
 
 
 @dataclass(slots=True)
-class Noted:
-    """What the last answer to a request was, as HTTP has it."""
+class HttpResponseInfo:
+    """The HTTP details of the last response to a request."""
 
     status: int | None = None
-    """None where that is not HTTP, or its client has no hook."""
+    """None if the transport is not HTTP, or its client has no hook."""
     retry_after: float | None = None
-    """Seconds for which the server would not be asked again."""
+    """Seconds after which the server accepts a retry."""
 
 
-_noted: ContextVar[Noted | None] = ContextVar("raincheck_http_status", default=None)
+_response_info: ContextVar[HttpResponseInfo | None] = ContextVar("raincheck_http_status", default=None)
 
 
 @contextmanager
-def noting(noted: Noted) -> Generator[None]:
-    """Note what is answered to the requests that are sent meanwhile."""
-    before = _noted.set(noted)
+def record_response(info: HttpResponseInfo) -> Generator[None]:
+    """Record the responses to the requests that are sent inside the context."""
+    before = _response_info.set(info)
     try:
         yield
     finally:
-        _noted.reset(before)
+        _response_info.reset(before)
 
 
-async def note_status(response: "httpx2.Response") -> None:
-    """A hook for an HTTP client of your own, so that a 401 is told as one, and at once.
+async def record_http_status(response: "httpx2.Response") -> None:
+    """A response hook for your own HTTP client, so that a status such as 401 is reported at once.
 
-    httpx2.AsyncClient(headers=…, event_hooks={"response": [note_status]})
+    httpx2.AsyncClient(headers=…, event_hooks={"response": [record_http_status]})
     """
-    noted = _noted.get()
+    noted = _response_info.get()
     if noted is not None:
         noted.status = response.status_code
         after = response.headers.get("retry-after", "")
-        # A date is by the server's clock, which may be another.
+        # A date depends on the server's clock, which may differ.
         noted.retry_after = float(after) if after.isascii() and after.isdigit() else None
 
 
 @asynccontextmanager
-async def over_http(url: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[TransportStreams]:
-    """The SDK's connection to a URL, with the hook."""
-    # In a thread: it reads certificates.
+async def http_transport(url: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[TransportStreams]:
+    """Open the SDK's transport to a URL, with the hook."""
+    # In a thread, because it loads certificates.
     http = await asyncio.to_thread(create_mcp_http_client, headers=None if headers is None else dict(headers))
     async with http:
-        http.event_hooks = {"response": [note_status]}
+        http.event_hooks = {"response": [record_http_status]}
         async with streamable_http_client(url, http_client=http) as streams:
             yield streams
 
 
-ENDED = "already-completed"
-"""The reason where there is nothing left to cancel."""
+ALREADY_COMPLETED = "already-completed"
+"""The reason of a refused cancel of a task that has already ended."""
 
-SPOKEN = re.compile(r"can't be cancelled \(([\w-]+)\): (.*?)(?:\. It goes on\.)?$", re.DOTALL)
-"""The reason, and why, in the words of a server."""
+CANCEL_REFUSED_TEXT = re.compile(r"can't be cancelled \(([\w-]+)\): (.*?)(?:\. It goes on\.)?$", re.DOTALL)
+"""Matches the reason code and the explanation in a server's text."""
 
 
-def check_acknowledged(task_id: str, meta: dict[str, Any] | None) -> None:
-    """See whether a cancel that was acknowledged came to nothing.
+def check_cancel_meta(task_id: str, meta: dict[str, Any] | None) -> None:
+    """Check whether an acknowledged cancel was refused.
 
     Raises:
-        CancelRefused: it did, and the task goes on.
+        CancelRefused: it was, and the task continues.
     """
-    refused = read_refusal(task_id, (meta or {}).get(REFUSED))
-    if refused is not None and refused.reason != ENDED:
+    refused = parse_cancel_refusal(task_id, (meta or {}).get(CANCEL_REFUSED_META_KEY))
+    if refused is not None and refused.reason != ALREADY_COMPLETED:
         raise refused
 
 
-def check_spoken(task_id: str, text: str) -> None:
-    """See whether a server says in words that it does not cancel a task.
+def check_cancel_text(task_id: str, text: str) -> None:
+    """Check whether a server's text refuses to cancel a task.
 
     Raises:
-        CancelRefused: it does, and the task goes on.
+        CancelRefused: it does, and the task continues.
     """
-    found = SPOKEN.search(text)
+    found = CANCEL_REFUSED_TEXT.search(text)
     if found is not None:
         raise CancelRefused(task_id, found[1], found[2])
 
 
-def read_refusal(task_id: str, said: Any) -> CancelRefused | None:  # noqa: ANN401 - whatever a server says
-    """What a server says for programs; None if it is something else."""
-    reason, message = (as_object(said).get(name) for name in ("reason", "message"))
+def parse_cancel_refusal(task_id: str, data: Any) -> CancelRefused | None:  # noqa: ANN401 - any JSON from a server
+    """Parse a refusal in its machine-readable form; None if the data has another form."""
+    reason, message = (as_object(data).get(name) for name in ("reason", "message"))
     if not isinstance(reason, str) or not isinstance(message, str):
         return None
-    found = SPOKEN.search(message)
+    found = CANCEL_REFUSED_TEXT.search(message)
     return CancelRefused(task_id, reason, message if found is None else found[2])
 
 
-class Loss(Enum):
-    """What was lost."""
+class LossKind(Enum):
+    """The kind of a loss."""
 
-    OF_THE_ANSWER = auto()
-    """The next request may well be answered."""
-    OF_THE_CONNECTION = auto()
-    """Nothing more will come over this one, or the server has forgotten its session."""
+    RESPONSE = auto()
+    """Only the response was lost. The next request may succeed."""
+    CONNECTION = auto()
+    """The connection was lost, or the server has dropped its session."""
 
 
 _OF_HTTP = "Server returned an error response"
-"""Of a status from 400 on, except 404 and where the answer has an error of MCP in it."""
+"""The SDK's message for a status from 400 on, except 404 and responses that contain an MCP error."""
 
 _NO_ENDPOINT = (METHOD_NOT_FOUND, "Not Found")
-"""Of 404 where there is no session that it could be about."""
+"""The SDK's error for a 404 without a session."""
 
-TOO_MANY = 429
+TOO_MANY_REQUESTS = 429
 
 _REFUSED = range(400, 500)
-_NOT_HEARD = (408, 425)
-"""Of those, the ones that say that a request did not arrive, or not in time."""
+_RETRYABLE_STATUSES = (408, 425)
+"""Client errors that mean that a request did not arrive, or not in time."""
 
-_WORDS = (
-    (CONNECTION_CLOSED, "Connection closed", Loss.OF_THE_CONNECTION),
-    (INVALID_REQUEST, "Session terminated", Loss.OF_THE_CONNECTION),
-    # What servers themselves say of a session: the SDKs for Python and for TypeScript.
-    (INVALID_REQUEST, "Session not found", Loss.OF_THE_CONNECTION),
-    (REQUEST_TIMEOUT, "Session not found", Loss.OF_THE_CONNECTION),
-    (CONNECTION_CLOSED, "SSE stream", Loss.OF_THE_ANSWER),
-    (INTERNAL_ERROR, _OF_HTTP, Loss.OF_THE_ANSWER),
-    (REQUEST_TIMEOUT, "Request '", Loss.OF_THE_ANSWER),
-    (REQUEST_TIMEOUT, "Timed out after", Loss.OF_THE_ANSWER),
+_LOSS_MESSAGES = (
+    (CONNECTION_CLOSED, "Connection closed", LossKind.CONNECTION),
+    (INVALID_REQUEST, "Session terminated", LossKind.CONNECTION),
+    # What servers themselves report of a session: the SDKs for Python and for TypeScript.
+    (INVALID_REQUEST, "Session not found", LossKind.CONNECTION),
+    (REQUEST_TIMEOUT, "Session not found", LossKind.CONNECTION),
+    (CONNECTION_CLOSED, "SSE stream", LossKind.RESPONSE),
+    (INTERNAL_ERROR, _OF_HTTP, LossKind.RESPONSE),
+    (REQUEST_TIMEOUT, "Request '", LossKind.RESPONSE),
+    (REQUEST_TIMEOUT, "Timed out after", LossKind.RESPONSE),
 )
 
 
-def loss_of(error: MCPError) -> Loss | None:
-    """What was lost; None if the server has answered, with this error."""
+def classify_loss(error: MCPError) -> LossKind | None:
+    """Return what was lost; None if the error is the server's response."""
     told = error.error
     if told.data is not None:
         return None
-    return next((loss for code, words, loss in _WORDS if told.code == code and told.message.startswith(words)), None)
+    return next(
+        (loss for code, words, loss in _LOSS_MESSAGES if told.code == code and told.message.startswith(words)), None
+    )
 
 
-def is_away(error: MCPError) -> bool:
-    """Whether the server says that it can't get at its tasks just now: then it is as if it had not answered."""
-    return (error.error.code, error.error.message) == (errors.INTERNAL_ERROR, errors.AWAY)
+def is_store_unavailable(error: MCPError) -> bool:
+    """Return whether the server's store is unavailable. This counts as no response."""
+    return (error.error.code, error.error.message) == (errors.INTERNAL_ERROR, errors.STORE_UNAVAILABLE)
 
 
-def refusal_of(server: str, error: MCPError, noted: Noted) -> RequestRefused | None:
-    """That the server does not take a request, by its status of HTTP; None if it is something else."""
+def http_refusal(server: str, error: MCPError, info: HttpResponseInfo) -> RequestRefused | None:
+    """Return the refusal of a request by its HTTP status; None if the error is of another kind."""
     told = error.error
-    is_of_http = loss_of(error) is not None and told.message == _OF_HTTP
-    if noted.status is None or not (is_of_http or (told.code, told.message) == _NO_ENDPOINT):
+    is_of_http = classify_loss(error) is not None and told.message == _OF_HTTP
+    if info.status is None or not (is_of_http or (told.code, told.message) == _NO_ENDPOINT):
         return None
-    if noted.status not in _REFUSED or noted.status in _NOT_HEARD:
+    if info.status not in _REFUSED or info.status in _RETRYABLE_STATUSES:
         return None
-    return RequestRefused(server, noted.status, noted.retry_after)
+    return RequestRefused(server, info.status, info.retry_after)
 
 
-def words_of(error: MCPError, noted: Noted) -> str:
-    """What was lost, in words."""
+def describe_loss(error: MCPError, info: HttpResponseInfo) -> str:
+    """Describe what was lost."""
     words = error.error.message
-    return words if words != _OF_HTTP or noted.status is None else f"{words}: HTTP {noted.status}"
+    return words if words != _OF_HTTP or info.status is None else f"{words}: HTTP {info.status}"

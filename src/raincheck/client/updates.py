@@ -1,4 +1,4 @@
-"""What a caller sees of a task, whichever generation of the protocol it came in."""
+"""A task as the caller sees it, independent of the protocol generation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from raincheck.wire.fields import as_object
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something that a task asks."""
+    """A question that a task asks."""
 
     key: str
-    """What names it in an answer."""
+    """The key that names the question in an answer."""
     request: Mapping[str, Any]
-    """The request as the protocol has it: its `method` and `params`."""
+    """The protocol's request: its `method` and `params`."""
 
     @property
     def method(self) -> str:
@@ -30,13 +30,13 @@ class Question:
 
     @property
     def message(self) -> str:
-        """What is asked, in words; empty where it is asked otherwise."""
+        """The text of the question; empty if the request has none."""
         return str(self.params.get("message", ""))
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a task is, as it counts itself."""
+class TaskProgress:
+    """A task's progress, in its own unit."""
 
     done: float
     total: float | None = None
@@ -49,18 +49,18 @@ class Update:
     task_id: str
     status: Status
     message: str | None = None
-    """What it says of itself."""
-    progress: Progress | None = None
+    """The task's status message."""
+    progress: TaskProgress | None = None
     questions: tuple[Question, ...] = ()
-    """What it asks, where the server tells that, or where it is to be answered by hand."""
-    asks_itself: bool = False
-    """Whether the server asks by itself, over the connection, as before 2026."""
+    """The open questions, if the server reports them or they are left to `Handle.answer`."""
+    server_asks: bool = False
+    """Whether the server sends its questions over the connection, as before 2026."""
     poll_after: float | None = field(default=None, compare=False)
-    """Seconds after which the server would like to be asked again. That says nothing of the task itself."""
+    """Seconds after which the server wants the next poll. Not part of the task itself."""
     result: Mapping[str, Any] | None = None
-    """The result of a task that has ended, where the server tells it together with the task."""
+    """The result of a task that has ended, if the server sends it with the task."""
     error: MCPError | None = None
-    """Why a task has failed, where the server tells that together with the task."""
+    """The error of a failed task, if the server sends it with the task."""
 
     @property
     def is_ended(self) -> bool:

@@ -1,36 +1,36 @@
-"""A conformance suite for servers of the tasks of MCP 2025-11-25 ("G1"), over Streamable HTTP and stdio.
+"""Conformance suite for servers that implement the tasks of MCP 2025-11-25, over Streamable HTTP and stdio.
 
-- `raincheck conformance g1 URL` runs it from a shell, and prints a table.
-- `G1Contract`: subclass it, say which server, and pytest runs one test for each check.
-- `run_suite`: the same in a program, with a `Report` to read.
+- `raincheck conformance 2025-11-25 URL` runs it from a shell, and prints a table.
+- `V2025Contract`: subclass it, name a server, and pytest runs one test for each check.
+- `run_suite`: runs it in a program and returns a `Report`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raincheck.conformance.caller import Pace
+    from raincheck.conformance.caller import Timings
     from raincheck.conformance.check import Check
     from raincheck.conformance.checks import CHECKS
-    from raincheck.conformance.outcome import Level, Outcome, Trouble
+    from raincheck.conformance.outcome import CheckOutcome, CommunicationError, RequirementLevel
     from raincheck.conformance.roles import Role, load_roles
-    from raincheck.conformance.run import Finding, Report, run_suite
-    from raincheck.conformance.suite import ConformanceWarning, G1Contract
-    from raincheck.conformance.transport import Target
+    from raincheck.conformance.run import CheckResult, Report, run_suite
+    from raincheck.conformance.suite import ConformanceWarning, V2025Contract
+    from raincheck.conformance.transport import ConformanceTarget
 
 __all__ = [
     "CHECKS",
     "Check",
+    "CheckOutcome",
+    "CheckResult",
+    "CommunicationError",
+    "ConformanceTarget",
     "ConformanceWarning",
-    "Finding",
-    "G1Contract",
-    "Level",
-    "Outcome",
-    "Pace",
     "Report",
+    "RequirementLevel",
     "Role",
-    "Target",
-    "Trouble",
+    "Timings",
+    "V2025Contract",
     "load_roles",
     "run_suite",
 ]
@@ -39,22 +39,22 @@ _HOMES = {
     "CHECKS": "checks",
     "Check": "check",
     "ConformanceWarning": "suite",
-    "Finding": "run",
-    "G1Contract": "suite",
-    "Level": "outcome",
-    "Outcome": "outcome",
-    "Pace": "caller",
+    "CheckResult": "run",
+    "V2025Contract": "suite",
+    "RequirementLevel": "outcome",
+    "CheckOutcome": "outcome",
+    "Timings": "caller",
     "Report": "run",
     "Role": "roles",
-    "Target": "transport",
-    "Trouble": "outcome",
+    "ConformanceTarget": "transport",
+    "CommunicationError": "outcome",
     "load_roles": "roles",
     "run_suite": "run",
 }
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when first asked for: pytest and an HTTP client are needed by parts of it only.
+    # Imported on first access: only parts of the suite need pytest and an HTTP client.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,4 +1,4 @@
-"""A caller of the server: the requests about tasks in short words, for the checks."""
+"""The client that the checks use to call the server under test, with a method for each task request."""
 
 import asyncio
 import time
@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from raincheck.conformance.messages import History, Message, Pending, Reply, is_array, is_object, shorten
-from raincheck.conformance.outcome import Inapplicable, Unmet
+from raincheck.conformance.messages import History, Message, PendingRequest, RpcResponse, is_array, is_object, shorten
+from raincheck.conformance.outcome import NotApplicable, RequirementNotMet
 from raincheck.conformance.roles import Role, Roles
 from raincheck.conformance.shapes import TERMINAL, expect_result, task_in
-from raincheck.conformance.transport import Target
-from raincheck.conformance.transport.base import Answerer, Connection
+from raincheck.conformance.transport import ConformanceTarget
+from raincheck.conformance.transport.base import RequestHandler, RpcConnection
 
 CAPABILITIES: Message = {"elicitation": {"form": {}}, "sampling": {}}
 SAMPLE: Message = {
@@ -25,69 +25,71 @@ UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How long things may take."""
+class Timings:
+    """Time limits and intervals of a run."""
 
     timeout: float = 10.0
-    """Seconds that an answer may take."""
+    """Seconds that a response may take."""
 
-    quiet: float = 0.3
-    """Seconds without a word, after which it is taken that none will come."""
+    quiet_period: float = 0.3
+    """Seconds of silence after which the suite assumes that no message will come."""
 
-    poll: float = 0.05
-    """Seconds between two looks at a task."""
+    poll_interval: float = 0.05
+    """Seconds between two polls of a task."""
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A task that was created, with the result that said so."""
+class TaskUnderTest:
+    """A task that was created, with the `CreateTaskResult` that announced it."""
 
     id: str
     result: Message
-    at: float
+    started_at: float
 
     @property
     def task(self) -> Message:
         return self.result["task"]
 
 
-class Caller:
-    """One connection, and what can be done over it."""
+class ConformanceClient:
+    """One connection to the server, with the requests that the checks send."""
 
-    def __init__(self, connection: Connection, target: Target, roles: Roles, pace: Pace) -> None:
+    def __init__(self, connection: RpcConnection, target: ConformanceTarget, roles: Roles, timings: Timings) -> None:
         self.connection = connection
         self.target = target
         self.roles = roles
-        self.pace = pace
+        self.timings = timings
         self.tools: dict[str, Message] = {}
-        self.unsteady: list[str] = []
-        """What went wrong on connections before this one, and not on a new one."""
+        self.retry_problems: list[str] = []
+        """Problems on earlier connections that did not recur on a new one."""
 
         self._unfinished: set[str] = set()
 
     @classmethod
     async def connect(
         cls,
-        target: Target,
+        target: ConformanceTarget,
         roles: Roles,
-        pace: Pace,
+        timings: Timings,
         *,
-        other: bool = False,
+        as_other: bool = False,
         capabilities: Message = CAPABILITIES,
         history: History | None = None,
-    ) -> "Caller":
-        """Open a connection and read what the server has. Raises `Trouble` if that does not work."""
+    ) -> "ConformanceClient":
+        """Open a connection and read the list of tools. Raises `CommunicationError` if that fails."""
 
         def answer_user(_: Message) -> Message:
             content = dict(roles["asks"].answer) if "asks" in roles else {}
             return {"action": "accept", "content": content}
 
-        answers: dict[str, Answerer] = {
+        answers: dict[str, RequestHandler] = {
             "elicitation/create": answer_user,
             "sampling/createMessage": lambda _: SAMPLE,
         }
-        connection = Connection(target.make_transport(other=other), answers, pace.timeout, history or History())
-        caller = cls(connection, target, roles, pace)
+        connection = RpcConnection(
+            target.make_transport(as_other=as_other), answers, timings.timeout, history or History()
+        )
+        caller = cls(connection, target, roles, timings)
         try:
             await connection.open(capabilities)
             await caller._read_tools()
@@ -97,23 +99,27 @@ class Caller:
         return caller
 
     @asynccontextmanager
-    async def beside(self, *, other: bool = False, capabilities: Message = CAPABILITIES) -> AsyncGenerator["Caller"]:
-        """A second connection: of the same caller, or of the other one."""
-        caller = await Caller.connect(self.target, self.roles, self.pace, other=other, capabilities=capabilities)
+    async def open_second(
+        self, *, as_other: bool = False, capabilities: Message = CAPABILITIES
+    ) -> AsyncGenerator["ConformanceClient"]:
+        """Open a second connection, as the same caller or as the other one."""
+        caller = await ConformanceClient.connect(
+            self.target, self.roles, self.timings, as_other=as_other, capabilities=capabilities
+        )
         try:
             yield caller
         finally:
             await caller.connection.close()
 
     def capability(self, *path: str) -> object:
-        """What the server declares at a place of its capabilities, or `None`."""
+        """Return the value that the server declares at a path of its capabilities, or `None`."""
         found: object = self.connection.initialized.get("capabilities")
         for step in path:
             found = found.get(step) if is_object(found) else None
         return found
 
-    def support(self, tool: str) -> object:
-        """What a tool says of tasks: `forbidden` where it says nothing."""
+    def task_support(self, tool: str) -> object:
+        """Return the `execution.taskSupport` of a tool: `forbidden` if it declares none."""
         execution = self.tools[tool].get("execution")
         said = execution.get("taskSupport") if is_object(execution) else None
         return "forbidden" if said is None else said
@@ -121,82 +127,82 @@ class Caller:
     def role(self, name: str) -> Role:
         return self.roles[name]
 
-    def need_optional(self, role: str) -> None:
-        """Leave a check out if the tool can't be called without a task too."""
-        if self.support(self.role(role).tool) != "optional":
-            raise Inapplicable(f"the tool of the role {role!r} can't be called without a task too")
+    def require_optional_task(self, role: str) -> None:
+        """Skip a check if the tool can't also be called without a task."""
+        if self.task_support(self.role(role).tool) != "optional":
+            raise NotApplicable(f"the tool of the role {role!r} can't be called without a task too")
 
-    async def call(self, role: str, **more: object) -> Reply:
-        """Call a tool without a task, unless `more` has one."""
+    async def call(self, role: str, **more: object) -> RpcResponse:
+        """Call a tool without a task, unless `more` has a `task` parameter."""
         return await self.connection.request("tools/call", self._params(role, more))
 
-    async def begin(self, role: str, **more: object) -> Begun:
-        """Call a tool as a task, and take the task."""
+    async def start_task(self, role: str, **more: object) -> TaskUnderTest:
+        """Call a tool as a task and return the task."""
         reply = await self.call(role, **{"task": {"ttl": 60_000}, **more})
         result = expect_result(reply)
         task_id = task_in(result).get("taskId")
         if not isinstance(task_id, str):
-            raise Unmet(f"a call with a task gave {reply}, and a task with a taskId was due")
+            raise RequirementNotMet(f"a call with a task gave {reply}, and a task with a taskId was due")
         self._unfinished.add(task_id)
-        return Begun(task_id, result, time.monotonic())
+        return TaskUnderTest(task_id, result, time.monotonic())
 
     def _params(self, role: str, more: Message) -> Message:
         played = self.role(role)
         return {"name": played.tool, "arguments": dict(played.arguments), **more}
 
-    async def get(self, task_id: str, **more: object) -> Reply:
+    async def get_task(self, task_id: str, **more: object) -> RpcResponse:
         reply = await self.connection.request("tasks/get", {"taskId": task_id, **more})
         if reply.result is not None and reply.result.get("status") in TERMINAL:
             self._unfinished.discard(task_id)
         return reply
 
-    async def status(self, task_id: str) -> object:
-        return expect_result(await self.get(task_id)).get("status")
+    async def get_status(self, task_id: str) -> object:
+        return expect_result(await self.get_task(task_id)).get("status")
 
-    async def result(self, task_id: str, **more: object) -> Reply:
-        reply = await self.connection.reply_to(await self.wait(task_id, **more), self.patience)
+    async def get_result(self, task_id: str, **more: object) -> RpcResponse:
+        reply = await self.connection.wait_for_reply(await self.request_result(task_id, **more), self.result_timeout)
         self._unfinished.discard(task_id)
         return reply
 
-    async def wait(self, task_id: str, **more: object) -> Pending:
-        """Ask for the result, and leave it for later."""
+    async def request_result(self, task_id: str, **more: object) -> PendingRequest:
+        """Send `tasks/result` without waiting for the response."""
         return await self.connection.send("tasks/result", {"taskId": task_id, **more})
 
-    async def cancel(self, task_id: str, **more: object) -> Reply:
+    async def cancel_task(self, task_id: str, **more: object) -> RpcResponse:
         self._unfinished.discard(task_id)
         return await self.connection.request("tasks/cancel", {"taskId": task_id, **more})
 
-    async def cancel_live(self, begun: Begun) -> Reply:
-        """Cancel a task that still works. One that was too fast for that is no fault of the server."""
-        reply = await self.cancel(begun.id)
-        if reply.error is not None and await self.status(begun.id) in ("completed", "failed"):
-            raise Inapplicable(TOO_SOON)
+    async def cancel_running_task(self, begun: TaskUnderTest) -> RpcResponse:
+        """Cancel a running task. If it ended too early to be cancelled, skip the check: the server is not at fault."""
+        reply = await self.cancel_task(begun.id)
+        if reply.error is not None and await self.get_status(begun.id) in ("completed", "failed"):
+            raise NotApplicable(TOO_SOON)
         return reply
 
     @property
-    def patience(self) -> float:
-        """How long a task may take to end."""
-        return self.pace.timeout + max((role.takes for role in self.roles.values()), default=0)
+    def result_timeout(self) -> float:
+        """Seconds that a task may take to end."""
+        return self.timings.timeout + max((role.takes for role in self.roles.values()), default=0)
 
-    async def until(self, task_id: str, statuses: Collection[str]) -> Message:
-        """The task, when it has one of the statuses. It must not end with another."""
-        deadline = time.monotonic() + self.patience
+    async def wait_for_status(self, task_id: str, statuses: Collection[str]) -> Message:
+        """Poll until the task has one of the statuses, and return it. It must not end with another status."""
+        deadline = time.monotonic() + self.result_timeout
         while True:
-            task = expect_result(await self.get(task_id))
+            task = expect_result(await self.get_task(task_id))
             status = task.get("status")
             if status in statuses:
                 return task
             if status in TERMINAL or time.monotonic() > deadline:
                 due = " or ".join(sorted(statuses))
-                raise Unmet(f"the task is {shorten(status)} ({shorten(task)}), and {due} was due")
-            await asyncio.sleep(self.pace.poll)
+                raise RequirementNotMet(f"the task is {shorten(status)} ({shorten(task)}), and {due} was due")
+            await asyncio.sleep(self.timings.poll_interval)
 
-    async def ended(self, task_id: str) -> Message:
-        """The task, when it has ended in whichever way."""
-        return await self.until(task_id, TERMINAL)
+    async def wait_for_end(self, task_id: str) -> Message:
+        """Poll until the task is terminal, with any status, and return it."""
+        return await self.wait_for_status(task_id, TERMINAL)
 
-    async def pages(self, limit: int = 1_000) -> AsyncGenerator[Message]:
-        """The pages of `tasks/list`, following `nextCursor`."""
+    async def list_pages(self, limit: int = 1_000) -> AsyncGenerator[Message]:
+        """Yield the pages of `tasks/list`, following `nextCursor`."""
         seen: set[str] = set()
         params: Message = {}
         while True:
@@ -206,20 +212,22 @@ class Caller:
             if cursor is None:
                 return
             if not isinstance(cursor, str) or cursor in seen or len(seen) == limit:
-                raise Unmet(f"nextCursor {shorten(cursor)} came again or leads on without end: the last page has none")
+                raise RequirementNotMet(
+                    f"nextCursor {shorten(cursor)} came again or leads on without end: the last page has none"
+                )
             seen.add(cursor)
             params = {"cursor": cursor}
 
-    async def listed(self) -> list[Message]:
-        """Every task of `tasks/list`, page by page."""
-        return [task async for page in self.pages() for task in objects_in(page.get("tasks"))]
+    async def list_tasks(self) -> list[Message]:
+        """Return every task of `tasks/list`, read page by page."""
+        return [task async for page in self.list_pages() for task in objects_in(page.get("tasks"))]
 
-    async def stay_quiet(self) -> None:
-        """Give what must not come the time to come."""
-        await asyncio.sleep(self.pace.quiet)
+    async def wait_quiet_period(self) -> None:
+        """Wait long enough for a message that must not come to arrive."""
+        await asyncio.sleep(self.timings.quiet_period)
 
-    async def clear_up(self) -> None:
-        """Cancel what a check left running, so that it does not get into the way of the next."""
+    async def clean_up(self) -> None:
+        """Cancel the tasks that a check left running, so that they do not disturb the next check."""
         unfinished, self._unfinished = self._unfinished, set()
         if self.capability("tasks", "cancel") is not None:
             for task_id in unfinished:
@@ -230,7 +238,7 @@ class Caller:
         for _ in range(1_000):
             page = (await self.connection.request("tools/list", params)).result
             if page is None:
-                return  # a server without tools: there is nothing to call, and the checks say so
+                return  # a server without tools: the checks that need one are skipped and report it
             self.tools.update({str(tool.get("name")): tool for tool in objects_in(page.get("tools"))})
             if not isinstance(page.get("nextCursor"), str):
                 return
@@ -238,5 +246,5 @@ class Caller:
 
 
 def objects_in(value: object) -> list[Message]:
-    """The objects in a list, as far as it is one."""
+    """Return the objects in a list, or nothing if the value is not a list."""
     return [one for one in value if is_object(one)] if is_array(value) else []

@@ -1,53 +1,56 @@
-"""What a check is, and the decorator that makes one of a function.
+"""The class of a check, and the decorator that makes a check from a function.
 
-What a check needs of a server, and the reason to leave it out where that is not there.
+A check names its needs: tools for roles, capabilities, circumstances. If one is missing, the check is skipped, with a
+reason.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from raincheck.conformance.caller import Caller
+from raincheck.conformance.caller import ConformanceClient
 from raincheck.conformance.messages import shorten
-from raincheck.conformance.outcome import Level
-from raincheck.conformance.roles import MEANINGS
+from raincheck.conformance.outcome import RequirementLevel
+from raincheck.conformance.roles import ROLE_DESCRIPTIONS
 
-Body = Callable[[Caller], Awaitable[None]]
+CheckBody = Callable[[ConformanceClient], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One requirement, and how to see whether a server keeps it."""
+    """One requirement, and the function that tests whether a server meets it."""
 
     id: str
-    level: Level
+    level: RequirementLevel
     section: str
-    """Where the specification says so: the heading of its page on tasks, or another page and its heading."""
+    """Where the specification states it: a heading of its page on tasks, or another page and its heading."""
 
-    sentence: str
-    """What is required, in a sentence."""
+    requirement: str
+    """The requirement, in one sentence."""
 
     needs: tuple[str, ...]
-    """Roles, capabilities and other circumstances without which there is nothing to check."""
+    """Roles, capabilities and other circumstances without which the check is skipped."""
 
-    body: Body
+    body: CheckBody
 
 
-def check(id: str, level: Level, section: str, sentence: str, *needs: str) -> Callable[[Body], Check]:
-    """Make a check of a function that raises `Unmet` where the server does not keep the requirement."""
+def check(
+    id: str, level: RequirementLevel, section: str, requirement: str, *needs: str
+) -> Callable[[CheckBody], Check]:
+    """Make a check from a function that raises `RequirementNotMet` if the server does not meet the requirement."""
 
-    def make(body: Body) -> Check:
-        return Check(id, level, section, sentence, needs, body)
+    def make(body: CheckBody) -> Check:
+        return Check(id, level, section, requirement, needs, body)
 
     return make
 
 
 ALLOWED = {"plain": ("forbidden",), "required": ("required",)}
-"""What `execution.taskSupport` the tool of a role has; the others allow tasks."""
+"""The `execution.taskSupport` that the tool of a role must have. Tools of other roles must allow tasks."""
 
-NO_TOOL = "needs a tool that"
-"""How the reason begins of a check that has none to call."""
+NO_TOOL_PREFIX = "needs a tool that"
+"""Start of the skip reason of a check that has no tool to call."""
 
-_CIRCUMSTANCES: dict[str, tuple[Callable[[Caller], bool], str]] = {
+_CIRCUMSTANCES: dict[str, tuple[Callable[[ConformanceClient], bool], str]] = {
     "calls": (
         lambda caller: _declares(caller, "requests", "tools", "call"),
         "tasks.requests.tools.call is not declared",
@@ -67,32 +70,32 @@ _CIRCUMSTANCES: dict[str, tuple[Callable[[Caller], bool], str]] = {
 }
 
 
-def why_not(caller: Caller, needs: Iterable[str]) -> str | None:
-    """Why a check that needs this can't be done here, or `None` if it can."""
+def skip_reason(caller: ConformanceClient, needs: Iterable[str]) -> str | None:
+    """Return why a check with these needs can't run on this server, or `None` if it can."""
     return next((reason for need in needs if (reason := _why_not(caller, need)) is not None), None)
 
 
-def has(caller: Caller, role: str) -> bool:
-    """Whether the server has a tool for a role."""
+def has_role(caller: ConformanceClient, role: str) -> bool:
+    """Return whether the server has a tool for a role."""
     return _why_not(caller, role) is None
 
 
-def _why_not(caller: Caller, need: str) -> str | None:
-    if need not in MEANINGS:
+def _why_not(caller: ConformanceClient, need: str) -> str | None:
+    if need not in ROLE_DESCRIPTIONS:
         holds, otherwise = _CIRCUMSTANCES[need]
         return None if holds(caller) else otherwise
-    wanted = f"{NO_TOOL} {MEANINGS[need]} (role {need!r})"
+    wanted = f"{NO_TOOL_PREFIX} {ROLE_DESCRIPTIONS[need]} (role {need!r})"
     role = caller.roles.get(need)
     if role is None:
         return wanted
     if role.tool not in caller.tools:
         return f"{wanted}; there is no tool {role.tool!r}"
-    # Without the capability nothing can be a task, whatever the tools say.
-    support = caller.support(role.tool)
+    # Without the capability no call can be a task, even if the tools declare task support.
+    support = caller.task_support(role.tool)
     if _declares(caller, "requests", "tools", "call") and support not in ALLOWED.get(need, ("optional", "required")):
         return f"{wanted}; execution.taskSupport of {role.tool!r} is {shorten(support)}"
     return None
 
 
-def _declares(caller: Caller, *path: str) -> bool:
+def _declares(caller: ConformanceClient, *path: str) -> bool:
     return caller.capability("tasks", *path) is not None

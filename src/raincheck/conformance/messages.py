@@ -1,6 +1,6 @@
-"""What goes over the wire: messages as they came, requests that wait for an answer, and what was answered.
+"""Messages as they went over the wire, and the protocols between a connection and its transport.
 
-What a transport owes a connection, and a connection a transport.
+Received messages are stored unchanged. A request is pending until its response arrives.
 """
 
 import asyncio
@@ -8,25 +8,25 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeGuard
 
-VERSION = "2025-11-25"
+PROTOCOL_VERSION = "2025-11-25"
 Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Came:
-    """A message of the server."""
+class ReceivedMessage:
+    """A message from the server."""
 
     message: Message
-    how: str
-    """What brought it: a media type, `GET stream` or `stdio`."""
+    source: str
+    """The channel that delivered it: a media type, `GET stream` or `stdio`."""
 
-    of: int | None
-    """The request whose stream it came on, if it was one of those."""
+    stream_request_id: int | None
+    """The id of the request on whose stream it arrived, if it arrived on one."""
 
     @property
     def stream(self) -> tuple[str, int | None]:
-        """Where it came. What comes in two places has no order."""
-        return self.how, self.of
+        """The stream on which it arrived. Messages on different streams have no order."""
+        return self.source, self.stream_request_id
 
     @property
     def params(self) -> Message:
@@ -36,23 +36,23 @@ class Came:
 
 @dataclass
 class History:
-    """All that came over one connection after the other."""
+    """All messages received over successive connections."""
 
-    came: list[Came] = field(default_factory=list[Came])
-    rubbish: list[str] = field(default_factory=list[str])
-    """What came and is no message."""
+    received: list[ReceivedMessage] = field(default_factory=list[ReceivedMessage])
+    malformed: list[str] = field(default_factory=list[str])
+    """Received text that is not a message."""
 
     last_id: int = 0
-    """The id of the last request: none is used twice, so that each message is of one request."""
+    """The id of the last request. No id is used twice, so that each message belongs to one request."""
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What the server answered to a request."""
+class RpcResponse:
+    """The response of the server to a request."""
 
     method: str
     message: Message
-    how: str
+    source: str
 
     @property
     def error(self) -> Message | None:
@@ -75,13 +75,13 @@ class Reply:
 
 
 @dataclass(eq=False)
-class Pending:
-    """A request that has been sent."""
+class PendingRequest:
+    """A request that was sent."""
 
     id: int
     method: str
-    since: float
-    reply: asyncio.Future[Reply] = field(repr=False)
+    sent_at: float
+    reply: asyncio.Future[RpcResponse] = field(repr=False)
 
     @property
     def is_answered(self) -> bool:
@@ -89,17 +89,17 @@ class Pending:
 
 
 def is_object(value: object) -> TypeGuard[Message]:
-    """Whether JSON had an object."""
+    """Return whether a JSON value is an object."""
     return isinstance(value, dict)
 
 
 def is_array(value: object) -> TypeGuard[list[object]]:
-    """Whether JSON had an array."""
+    """Return whether a JSON value is an array."""
     return isinstance(value, list)
 
 
 def parse(text: str) -> Message:
-    """A message as it was written: integers stay integers. Raises `ValueError` for anything that is no JSON object."""
+    """Parse a message; integers stay integers. Raises `ValueError` for anything that is not a JSON object."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
@@ -111,52 +111,52 @@ def parse(text: str) -> Message:
 
 
 def shorten(value: object, limit: int = 300) -> str:
-    """A value as JSON, for a message: its beginning if it is long."""
+    """Format a value as JSON for a message, cut to `limit` characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 class Transport(Protocol):
-    """What carries messages. What comes is given to the `Inbox` that it was opened with."""
+    """Carries messages to and from the server. Received messages go to the `MessageSink` it was opened with."""
 
-    async def open(self, inbox: "Inbox") -> None: ...
+    async def open(self, inbox: "MessageSink") -> None: ...
 
-    def settle(self, version: str) -> None:
-        """The version of everything that follows."""
+    def set_protocol_version(self, version: str) -> None:
+        """Set the protocol version of all later messages."""
         ...
 
     async def listen(self) -> None:
-        """The handshake is over: from now on, the server may send what it likes."""
+        """Start to listen: the handshake is over, so the server may now send any message."""
         ...
 
     async def send(self, message: Message) -> None: ...
 
-    async def drop(self, request_id: int) -> None:
-        """Stop listening for the answer to a request, without a word to the server. For HTTP only."""
+    async def abort_request(self, request_id: int) -> None:
+        """Stop listening for the response to a request, without notifying the server. HTTP only."""
         ...
 
-    def listens(self, request_id: int) -> bool:
-        """Whether the server still holds the stream open that a request opened."""
+    def is_stream_open(self, request_id: int) -> bool:
+        """Return whether the stream that a request opened is still open on the server."""
         ...
 
     async def close(self) -> None: ...
 
 
-class Inbox(Protocol):
-    """Where a transport puts what came."""
+class MessageSink(Protocol):
+    """Receives messages and failures from a transport."""
 
-    def receive(self, message: Message, how: str, of: int | None = None) -> None:
-        """A message came, on the stream that a request opened if `of` names one."""
+    def receive(self, message: Message, source: str, stream_request_id: int | None = None) -> None:
+        """Accept a message, which arrived on the stream of a request if `stream_request_id` names one."""
         ...
 
-    def garbage(self, text: str) -> None:
-        """Something came that is not a JSON object."""
+    def receive_malformed(self, text: str) -> None:
+        """Accept text that is not a JSON object."""
         ...
 
-    def fail(self, request_id: int, why: str) -> None:
-        """A request that will not be answered."""
+    def fail_request(self, request_id: int, why: str) -> None:
+        """Fail a request that will not be answered."""
         ...
 
-    def gone(self, why: str) -> None:
-        """Nothing will come any more."""
+    def connection_lost(self, why: str) -> None:
+        """Note that no more messages will arrive."""
         ...

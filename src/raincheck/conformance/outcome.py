@@ -1,31 +1,31 @@
-"""How a check can end, and how much its requirement binds."""
+"""Outcomes of a check, and levels of its requirement."""
 
 from enum import StrEnum
 
 
-class Level(StrEnum):
-    """How much a requirement binds, in the words of the specification."""
+class RequirementLevel(StrEnum):
+    """The level of a requirement, in the terms of the specification."""
 
     MUST = "MUST"
-    """A server that does otherwise is wrong."""
+    """A server that does not do it is wrong."""
 
     MUST_NOT = "MUST NOT"
     """A server that does it is wrong."""
 
     SHOULD = "SHOULD"
-    """A server may have a reason to do otherwise: a warning."""
+    """A server may have a reason not to do it: a warning."""
 
     SHOULD_NOT = "SHOULD NOT"
     """A server may have a reason to do it: a warning."""
 
     @property
-    def binds(self) -> bool:
-        """Whether a server that does not keep it fails."""
-        return self in (Level.MUST, Level.MUST_NOT)
+    def is_binding(self) -> bool:
+        """Whether a server that does not meet the requirement fails."""
+        return self in (RequirementLevel.MUST, RequirementLevel.MUST_NOT)
 
 
-class Outcome(StrEnum):
-    """How a check ended."""
+class CheckOutcome(StrEnum):
+    """The outcome of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -33,17 +33,17 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
-class Unmet(Exception):
-    """The server did not do what the check is about. The message says what came and what was due."""
+class RequirementNotMet(Exception):
+    """The server did not meet the requirement. The message states what it sent and what was expected."""
 
 
-class Inapplicable(Exception):
-    """There is nothing to check here. The message says what is missing."""
+class NotApplicable(Exception):
+    """The check does not apply to this server. The message states what is missing."""
 
 
-class Trouble(Exception):
-    """The server could not be talked with: it is gone, does not answer, or answers with what is no message."""
+class CommunicationError(Exception):
+    """Communication with the server failed: it is gone, does not answer, or sends what is not a message."""
 
 
-class Gone(Trouble):
-    """The connection is over: the server ended, or ended the session."""
+class ServerDisconnected(CommunicationError):
+    """The connection is closed: the server ended, or it ended the session."""

@@ -1,4 +1,4 @@
-"""The tools that the checks call, named for what they do. A file can say which tool plays which role."""
+"""Roles: the tools that the checks call, named for what they do. A file can assign tools to roles."""
 
 import json
 import tomllib
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from raincheck.conformance.messages import is_object
-from raincheck.conformance.outcome import Trouble
+from raincheck.conformance.outcome import CommunicationError
 
-MEANINGS = {
+ROLE_DESCRIPTIONS = {
     "quick": "answers at once, the same each time, and may be called with a task or without",
     "slow": "takes a second or more, and can be cancelled",
     "tool_error": "ends with a result that has isError",
@@ -21,25 +21,25 @@ MEANINGS = {
     "plain": "can't be called as a task",
     "required": "can only be called as a task",
 }
-"""Every role, and what a tool that plays it does."""
+"""Every role, with a description of a tool that fills it."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """A tool, and how to call it."""
+    """A tool, with the arguments to call it with."""
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     takes: float = 0.0
-    """About how many seconds it takes, if that is long."""
+    """Approximate seconds that it runs, if it runs long."""
 
     answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What to answer when it asks the user: the fields of the form."""
+    """The answer to its elicitation: the fields of the form."""
 
 
 Roles = Mapping[str, Role]
 
-DEFAULTS: Roles = {
+DEFAULT_ROLES: Roles = {
     "quick": Role("slow_compute", {"seconds": 0, "label": "quick"}),
     "slow": Role("slow_compute", {"seconds": 1.2, "label": "slow"}, takes=1.2),
     "tool_error": Role("failing_job"),
@@ -54,11 +54,11 @@ DEFAULTS: Roles = {
 
 
 def load_roles(file: Path) -> Roles:
-    """The roles that a TOML or JSON file says, and the defaults for those that it does not mention.
+    """Read roles from a TOML or JSON file. Roles that it does not mention keep their defaults.
 
     Raises:
-        ValueError: the file does not say roles. The message says where and why.
-        OSError: it can't be read.
+        ValueError: the file does not define roles. The message states where and why.
+        OSError: the file can't be read.
     """
     text = file.read_text(encoding="utf-8")
     try:
@@ -66,18 +66,18 @@ def load_roles(file: Path) -> Roles:
     except ValueError as error:
         raise ValueError(f"{file} is not {'JSON' if file.suffix == '.json' else 'TOML'}: {error}") from error
     try:
-        return read_roles(said)
+        return parse_roles(said)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
 
 
-def read_roles(said: object) -> Roles:
-    """The roles as a file says them: a table for each, or `false` for a role that no tool plays."""
-    if not is_object(said):
+def parse_roles(data: object) -> Roles:
+    """Parse the contents of a roles file: for each role a tool's name, a table, or `false` if no tool fills it."""
+    if not is_object(data):
         raise ValueError("a table with a role each is needed")
-    roles = dict(DEFAULTS)
-    tables: dict[str, object] = {**said}
-    check_names(tables)
+    roles = dict(DEFAULT_ROLES)
+    tables: dict[str, object] = {**data}
+    check_role_names(tables)
     for name, table in tables.items():
         if table is False:
             roles.pop(name, None)
@@ -86,28 +86,28 @@ def read_roles(said: object) -> Roles:
     return roles
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Refuse names that no role has.
+def check_role_names(names: Iterable[str]) -> None:
+    """Reject names that are not roles.
 
     Raises:
-        ValueError: it says which there are.
+        ValueError: a name is not a role. The message lists the roles.
     """
     for name in names:
-        if name not in MEANINGS:
-            raise ValueError(f"there is no role {name!r}: the roles are {', '.join(MEANINGS)}")
+        if name not in ROLE_DESCRIPTIONS:
+            raise ValueError(f"there is no role {name!r}: the roles are {', '.join(ROLE_DESCRIPTIONS)}")
 
 
-def check_named(roles: Roles, tools: Collection[str]) -> None:
-    """Refuse a tool that somebody named for a role and that the server lacks: its checks would be skipped for ever.
+def check_tools_exist(roles: Roles, tools: Collection[str]) -> None:
+    """Reject a tool that the user named for a role and that the server lacks: its checks would always be skipped.
 
-    A server that lists none at all is broken in another way, which the checks tell of.
+    A server that lists no tools at all has another problem, which the checks report.
 
     Raises:
-        Trouble: it says which.
+        CommunicationError: a tool is missing. The message names it.
     """
     for name, role in roles.items():
-        if tools and role is not DEFAULTS.get(name) and role.tool not in tools:
-            raise Trouble(f"the server has no tool {role.tool!r}, which was named for the role {name!r}")
+        if tools and role is not DEFAULT_ROLES.get(name) and role.tool not in tools:
+            raise CommunicationError(f"the server has no tool {role.tool!r}, which was named for the role {name!r}")
 
 
 def _read_role(name: str, said: object) -> Role:

@@ -1,6 +1,6 @@
-"""Runs the checks one after the other. A server that hangs or dies fails a check, and does not hold up the run.
+"""Run of the suite, and its report.
 
-What a run of the suite found.
+The checks run one after the other. A server that hangs or crashes fails a check, and does not block the run.
 """
 
 import asyncio
@@ -11,21 +11,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from raincheck.conformance.caller import Caller, Pace
-from raincheck.conformance.check import Check, why_not
+from raincheck.conformance.caller import ConformanceClient, Timings
+from raincheck.conformance.check import Check, skip_reason
 from raincheck.conformance.checks import CHECKS
-from raincheck.conformance.messages import VERSION, History, Message, is_object
-from raincheck.conformance.outcome import Gone, Inapplicable, Outcome, Trouble, Unmet
-from raincheck.conformance.roles import DEFAULTS, Roles, check_named, check_names
-from raincheck.conformance.transport import Target
+from raincheck.conformance.messages import PROTOCOL_VERSION, History, Message, is_object
+from raincheck.conformance.outcome import (
+    CheckOutcome,
+    CommunicationError,
+    NotApplicable,
+    RequirementNotMet,
+    ServerDisconnected,
+)
+from raincheck.conformance.roles import DEFAULT_ROLES, Roles, check_role_names, check_tools_exist
+from raincheck.conformance.transport import ConformanceTarget
 
 
 @dataclass(frozen=True)
-class Finding:
-    """How a check ended, and why if it did not pass."""
+class CheckResult:
+    """The outcome of a check, with the reason if it did not pass."""
 
     check: Check
-    outcome: Outcome
+    outcome: CheckOutcome
     detail: str = ""
     seconds: float = 0.0
 
@@ -34,7 +40,7 @@ class Finding:
             "id": self.check.id,
             "level": self.check.level,
             "section": self.check.section,
-            "requirement": self.check.sentence,
+            "requirement": self.check.requirement,
             "outcome": self.outcome,
             "detail": self.detail,
             "seconds": round(self.seconds, 3),
@@ -43,74 +49,74 @@ class Finding:
 
 @dataclass
 class Report:
-    """All that a run found of one server."""
+    """The results of a run against one server."""
 
     target: str
     server: Message = field(default_factory=dict[str, Any])
-    findings: list[Finding] = field(default_factory=list[Finding])
+    results: list[CheckResult] = field(default_factory=list[CheckResult])
     seconds: float = 0.0
 
-    def with_outcome(self, outcome: Outcome) -> Sequence[Finding]:
-        return [finding for finding in self.findings if finding.outcome is outcome]
+    def with_outcome(self, outcome: CheckOutcome) -> Sequence[CheckResult]:
+        return [finding for finding in self.results if finding.outcome is outcome]
 
     @property
-    def counts(self) -> dict[Outcome, int]:
-        found = Counter(finding.outcome for finding in self.findings)
-        return {outcome: found[outcome] for outcome in Outcome}
+    def counts(self) -> dict[CheckOutcome, int]:
+        found = Counter(finding.outcome for finding in self.results)
+        return {outcome: found[outcome] for outcome in CheckOutcome}
 
     @property
     def has_failed(self) -> bool:
-        return bool(self.counts[Outcome.FAILED])
+        return bool(self.counts[CheckOutcome.FAILED])
 
     @property
     def summary(self) -> str:
         counts = self.counts
         parts = [
-            f"{counts[Outcome.PASSED]} passed",
-            f"{counts[Outcome.FAILED]} failed",
-            f"{counts[Outcome.WARNING]} {'warning' if counts[Outcome.WARNING] == 1 else 'warnings'}",
-            f"{counts[Outcome.SKIPPED]} skipped",
+            f"{counts[CheckOutcome.PASSED]} passed",
+            f"{counts[CheckOutcome.FAILED]} failed",
+            f"{counts[CheckOutcome.WARNING]} {'warning' if counts[CheckOutcome.WARNING] == 1 else 'warnings'}",
+            f"{counts[CheckOutcome.SKIPPED]} skipped",
         ]
         return f"{', '.join(parts)} in {self.seconds:.1f} s"
 
     def as_json(self) -> dict[str, Any]:
         return {
             "suite": "g1",
-            "protocolVersion": VERSION,
+            "protocolVersion": PROTOCOL_VERSION,
             "target": self.target,
             "server": self.server,
             "summary": {str(outcome): count for outcome, count in self.counts.items()},
             "seconds": round(self.seconds, 3),
-            "checks": [finding.as_json() for finding in self.findings],
+            "checks": [finding.as_json() for finding in self.results],
         }
 
 
-BAD = (Outcome.FAILED, Outcome.WARNING)
-ENDURANCE = 8
-"""After so many tries in a row without an answer, the rest is given up: each would only cost its time."""
+RETRIED_OUTCOMES = (CheckOutcome.FAILED, CheckOutcome.WARNING)
+MAX_UNANSWERED = 8
+"""Tries in a row without an answer after which the run gives up: each further one would only cost its timeout."""
 
 
-class Run:
-    """A server under check: `async with Run(target) as run`. The connection is kept for as long as it lasts."""
+class SuiteRun:
+    """A server under test: `async with SuiteRun(target) as run`. Checks share a connection until it breaks."""
 
-    def __init__(self, target: Target, roles: Roles = DEFAULTS, pace: Pace | None = None) -> None:
+    def __init__(self, target: ConformanceTarget, roles: Roles = DEFAULT_ROLES, timings: Timings | None = None) -> None:
         self.target = target
-        check_names(roles)
+        check_role_names(roles)
         self.roles = roles
-        self.pace = pace or Pace()
-        self._caller: Caller | None = None
+        self.timings = timings or Timings()
+        self._caller: ConformanceClient | None = None
         self._is_used = False
-        self._unsteady: list[str] = []
+        self._retry_problems: list[str] = []
         self._history = History()
-        self._in_vain = 0
-        self._given_up: str | None = None
+        self._unanswered = 0
+        self._abort_reason: str | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect. Raises `Trouble` if the server can't be reached, or lacks a tool that it was said to have."""
+        """Connect. Raises `CommunicationError` if the server can't be reached, or lacks a tool that a role names."""
         self._caller = await self._connect()
         try:
-            check_named(self.roles, self._caller.tools)
-        except Trouble:
+            check_tools_exist(self.roles, self._caller.tools)
+        except CommunicationError:
             await self._disconnect()
             raise
         return self
@@ -120,112 +126,116 @@ class Run:
 
     @property
     def server(self) -> Message:
-        """Who the server says it is."""
+        """The `serverInfo` that the server declares."""
         said = self._caller.connection.initialized.get("serverInfo") if self._caller is not None else None
         return said if is_object(said) else {}
 
-    async def check(self, check: Check) -> Finding:
-        """Do one check. What goes wrong on a connection that was used before has a second chance on a new one."""
+    async def check(self, check: Check) -> CheckResult:
+        """Run one check. If it fails or warns on a connection that was used before, retry it once on a new one."""
         began = time.monotonic()
         was_used, self._is_used = self._is_used and self._caller is not None, True
-        outcome, detail = await self._judge(check)
-        if was_used and outcome in BAD and self._given_up is None:
+        outcome, detail = await self._run_check(check)
+        if was_used and outcome in RETRIED_OUTCOMES and self._abort_reason is None:
             await self._disconnect()
-            second = await self._judge(check)
-            if second[0] is Outcome.PASSED:
-                self._unsteady.append(f"{check.id} went wrong once ({detail}), and well on a new connection")
-            if second[0] is not Outcome.SKIPPED:
+            second = await self._run_check(check)
+            if second[0] is CheckOutcome.PASSED:
+                self._retry_problems.append(f"{check.id} went wrong once ({detail}), and well on a new connection")
+            if second[0] is not CheckOutcome.SKIPPED:
                 outcome, detail = second
-        return Finding(check, outcome, detail, time.monotonic() - began)
+        return CheckResult(check, outcome, detail, time.monotonic() - began)
 
-    async def _judge(self, check: Check) -> tuple[Outcome, str]:
-        if self._given_up is not None:
-            return Outcome.FAILED, f"not tried: {self._given_up}"
+    async def _run_check(self, check: Check) -> tuple[CheckOutcome, str]:
+        if self._abort_reason is not None:
+            return CheckOutcome.FAILED, f"not tried: {self._abort_reason}"
         try:
             caller = self._caller = self._caller or await self._connect()
-        except Trouble as trouble:
-            self._given_up = f"the server could not be reached again: {trouble}"
-            return Outcome.FAILED, self._given_up
-        if (reason := why_not(caller, check.needs)) is not None:
-            return Outcome.SKIPPED, reason
+        except CommunicationError as trouble:
+            self._abort_reason = f"the server could not be reached again: {trouble}"
+            return CheckOutcome.FAILED, self._abort_reason
+        if (reason := skip_reason(caller, check.needs)) is not None:
+            return CheckOutcome.SKIPPED, reason
         try:
             outcome, detail = await self._try(caller, check)
-        except Trouble as trouble:
+        except CommunicationError as trouble:
             await self._disconnect()
-            self._in_vain += 1
-            if self._in_vain >= ENDURANCE:
-                self._given_up = f"nothing was answered {ENDURANCE} times in a row, the last time in {check.id}"
-            # No answer is what the check is about. A server that is gone is worse, whatever it is about.
-            return (Outcome.FAILED if isinstance(trouble, Gone) else _unmet(check)), str(trouble)
-        self._in_vain = 0
+            self._unanswered += 1
+            if self._unanswered >= MAX_UNANSWERED:
+                self._abort_reason = (
+                    f"nothing was answered {MAX_UNANSWERED} times in a row, the last time in {check.id}"
+                )
+            # A missing answer counts at the level of the check. A server that is gone fails a check of any level.
+            return (CheckOutcome.FAILED if isinstance(trouble, ServerDisconnected) else _unmet(check)), str(trouble)
+        self._unanswered = 0
         await self._clear_up(caller, check)
         return outcome, detail
 
-    async def _try(self, caller: Caller, check: Check) -> tuple[Outcome, str]:
-        """What comes of a check. Raises `Trouble` where the server can't be talked with."""
-        # Twice what one answer may take: the answer that is missing is told of by whoever waits for it.
-        limit = 2 * caller.patience
+    async def _try(self, caller: ConformanceClient, check: Check) -> tuple[CheckOutcome, str]:
+        """Return the outcome of a check. Raises `CommunicationError` if communication with the server fails."""
+        # Twice the time of one answer: the request that waits for a missing answer times out first and reports it.
+        limit = 2 * caller.result_timeout
         try:
             async with asyncio.timeout(limit):
                 await check.body(caller)
-        except Unmet as unmet:
+        except RequirementNotMet as unmet:
             return _unmet(check), str(unmet)
-        except Inapplicable as inapplicable:
-            return Outcome.SKIPPED, str(inapplicable)
-        except Trouble:
+        except NotApplicable as inapplicable:
+            return CheckOutcome.SKIPPED, str(inapplicable)
+        except CommunicationError:
             raise
         except TimeoutError:
             left = ", ".join(one.method for one in caller.connection.unanswered) or "nothing"
-            raise Trouble(f"not done after {limit:g} s; without an answer: {left}") from None
+            raise CommunicationError(f"not done after {limit:g} s; without an answer: {left}") from None
         except Exception as error:  # noqa: BLE001 - a server can send anything, and a check may not be ready for it
-            return Outcome.FAILED, f"the check could not be done: {error!r}"
-        return Outcome.PASSED, ""
+            return CheckOutcome.FAILED, f"the check could not be done: {error!r}"
+        return CheckOutcome.PASSED, ""
 
-    async def _clear_up(self, caller: Caller, check: Check) -> None:
-        """Cancel what is left. A server that has trouble with it does not fail the check that is over."""
+    async def _clear_up(self, caller: ConformanceClient, check: Check) -> None:
+        """Cancel the tasks that the check left. If that fails, the finished check does not fail."""
         try:
-            async with asyncio.timeout(self.pace.timeout):
-                await caller.clear_up()
-        except (Trouble, TimeoutError) as trouble:
-            self._unsteady.append(f"a task that {check.id} left could not be cancelled ({trouble or 'no answer'})")
+            async with asyncio.timeout(self.timings.timeout):
+                await caller.clean_up()
+        except (CommunicationError, TimeoutError) as trouble:
+            self._retry_problems.append(
+                f"a task that {check.id} left could not be cancelled ({trouble or 'no answer'})"
+            )
             await self._disconnect()
 
-    async def _connect(self) -> Caller:
-        caller = await Caller.connect(self.target, self.roles, self.pace, history=self._history)
-        caller.unsteady = self._unsteady
+    async def _connect(self) -> ConformanceClient:
+        caller = await ConformanceClient.connect(self.target, self.roles, self.timings, history=self._history)
+        caller.retry_problems = self._retry_problems
         return caller
 
     async def _disconnect(self) -> None:
         caller, self._caller = self._caller, None
         if caller is not None:
-            with contextlib.suppress(Trouble):
+            with contextlib.suppress(CommunicationError):
                 await caller.connection.close()
 
 
-def _unmet(check: Check) -> Outcome:
-    return Outcome.FAILED if check.level.binds else Outcome.WARNING
+def _unmet(check: Check) -> CheckOutcome:
+    return CheckOutcome.FAILED if check.level.is_binding else CheckOutcome.WARNING
 
 
 async def run_suite(
-    target: Target,
-    roles: Roles = DEFAULTS,
+    target: ConformanceTarget,
+    roles: Roles = DEFAULT_ROLES,
     *,
     checks: Iterable[Check] = CHECKS,
-    pace: Pace | None = None,
-    told: Callable[[Finding], None] = lambda _: None,
+    timings: Timings | None = None,
+    on_result: Callable[[CheckResult], None] = lambda _: None,
 ) -> Report:
-    """Run checks against a server, telling each finding as it comes.
+    """Run checks against a server, and report each result as it arrives.
 
     Raises:
-        Trouble: the server can't be reached at all.
+        CommunicationError: the server can't be reached at all, or lacks a tool that a role names.
     """
     began = time.monotonic()
     report = Report(str(target))
-    async with Run(target, roles, pace) as run:
+    async with SuiteRun(target, roles, timings) as run:
         report.server = run.server
         for check in checks:
             finding = await run.check(check)
-            report.findings.append(finding)
-            told(finding)
+            report.results.append(finding)
+            on_result(finding)
     report.seconds = time.monotonic() - began
     return report

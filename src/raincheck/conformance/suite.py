@@ -1,4 +1,4 @@
-"""The checks as tests: subclass `G1Contract`, say which server, and pytest runs one test for each check."""
+"""The checks as pytest tests: subclass `V2025Contract` and name a server, and pytest runs one test per check."""
 
 import asyncio
 import warnings
@@ -8,49 +8,49 @@ from typing import ClassVar, Self
 
 import pytest
 
-from raincheck.conformance.caller import Pace
+from raincheck.conformance.caller import Timings
 from raincheck.conformance.check import Check
 from raincheck.conformance.checks import CHECKS
-from raincheck.conformance.outcome import Outcome, Trouble
-from raincheck.conformance.roles import DEFAULTS, Roles
-from raincheck.conformance.run import Run
-from raincheck.conformance.transport import Target
+from raincheck.conformance.outcome import CheckOutcome, CommunicationError
+from raincheck.conformance.roles import DEFAULT_ROLES, Roles
+from raincheck.conformance.run import SuiteRun
+from raincheck.conformance.transport import ConformanceTarget
 
 
 class ConformanceWarning(UserWarning):
-    """A server does not do what it should."""
+    """Warning that a server does not meet a SHOULD or SHOULD NOT requirement."""
 
 
-class G1Contract:
-    """Subclasses say what is checked, in `target`, or start it in `serve`."""
+class V2025Contract:
+    """Base class of a conformance test. Subclasses set `target`, or start the server in `serve`."""
 
-    target: ClassVar[Target | None] = None
-    """The server: a URL, or the command that starts it."""
+    target: ClassVar[ConformanceTarget | None] = None
+    """The server under test: a URL, or the command that starts it."""
 
-    roles: ClassVar[Roles] = DEFAULTS
-    """Which tools to call for what."""
+    roles: ClassVar[Roles] = DEFAULT_ROLES
+    """The tool to call for each role."""
 
-    pace: ClassVar[Pace] = Pace()
-    """How long things may take."""
+    timings: ClassVar[Timings] = Timings()
+    """Time limits and intervals of the run."""
 
     _stack: ClassVar[ExitStack]
-    _runner: ClassVar["Runner"]
+    _runner: ClassVar["SyncSuiteRun"]
 
     @classmethod
     @contextmanager
-    def serve(cls) -> Generator[Target]:
-        """The server, while it runs. Override it where it has to be started first."""
+    def serve(cls) -> Generator[ConformanceTarget]:
+        """Yield the server while it runs. Override it if the server must be started first."""
         if cls.target is None:
             raise NotImplementedError("say which server to check: set `target`, or override `serve`")
         yield cls.target
 
-    # Not fixtures: those of a class are methods, which pytest is about to forbid.
+    # Not fixtures: pytest is about to forbid class-scoped fixtures that are methods.
 
     @classmethod
     def setup_class(cls) -> None:
         with ExitStack() as stack:
             target = stack.enter_context(cls.serve())
-            cls._runner = stack.enter_context(Runner(Run(target, cls.roles, cls.pace)))
+            cls._runner = stack.enter_context(SyncSuiteRun(SuiteRun(target, cls.roles, cls.timings)))
             cls._stack = stack.pop_all()
 
     @classmethod
@@ -62,10 +62,10 @@ class G1Contract:
         self._runner.check(check)
 
 
-class Runner:
-    """One event loop for all tests of a class, since they share a connection. No plugin for async tests is needed."""
+class SyncSuiteRun:
+    """Runs the checks of a test class in one event loop, since they share a connection. Needs no async test plugin."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SuiteRun) -> None:
         self._run = run
         self._loop = asyncio.Runner()
 
@@ -74,7 +74,7 @@ class Runner:
             self._loop.run(self._run.__aenter__())
         except BaseException as error:
             self._loop.close()
-            if isinstance(error, Trouble):
+            if isinstance(error, CommunicationError):
                 pytest.fail(f"the server could not be reached: {error}", pytrace=False)
             raise
         return self
@@ -87,10 +87,10 @@ class Runner:
 
     def check(self, check: Check) -> None:
         finding = self._loop.run(self._run.check(check))
-        about = f"{check.id} ({check.level}): {check.sentence}\n{finding.detail}"
-        if finding.outcome is Outcome.FAILED:
+        about = f"{check.id} ({check.level}): {check.requirement}\n{finding.detail}"
+        if finding.outcome is CheckOutcome.FAILED:
             pytest.fail(about, pytrace=False)
-        if finding.outcome is Outcome.SKIPPED:
+        if finding.outcome is CheckOutcome.SKIPPED:
             pytest.skip(finding.detail)
-        if finding.outcome is Outcome.WARNING:
+        if finding.outcome is CheckOutcome.WARNING:
             warnings.warn(ConformanceWarning(about), stacklevel=2)

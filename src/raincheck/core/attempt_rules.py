@@ -1,6 +1,6 @@
-"""What becomes of a task by its attempts: they begin, report, stop, end, go wrong, or are cut off.
+"""Rules for attempts: how they start, report, stop, end, fail, or are interrupted.
 
-What a running attempt may report, and what of it is worth an entry in the history.
+They also decide what a running attempt may report, and which reports get an entry in the history.
 """
 
 from collections import Counter
@@ -9,30 +9,30 @@ from datetime import datetime
 from typing import assert_never
 
 from raincheck.core import commands as ask
-from raincheck.core.change import Change, attempt_of, move, target
+from raincheck.core.change import Change, apply_event, next_phase, require_attempt
 from raincheck.core.commands import Note
-from raincheck.core.create import check_children, check_successors, spawning_words
+from raincheck.core.create import check_children, check_successors, describe_spawned
 from raincheck.core.lifecycle import Event
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, check_size, encode
 from raincheck.core.policies import OnInterrupt
 from raincheck.core.records import Attempt, Lease, Progress, Task
-from raincheck.core.validation import check_moment, check_name, clip
+from raincheck.core.validation import check_aware, check_name, clip
 from raincheck.errors import AlreadyRecorded, InvalidValue, TooLarge, WrongState
 
-OCCURRENCES = 1 << 31
+MAX_OCCURRENCES = 1 << 31
 
 
 def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Limits) -> Change | None:
-    """The change that the report makes; None if it says nothing new."""
+    """Return the change that the report makes; None if it reports nothing new."""
     _check(task, note, limits)
-    progress = forward(task.progress, note.progress)
+    progress = merge_progress(task.progress, note.progress)
     message = task.status_message if note.status_message is None else clip(note.status_message)
-    words = _words(note)
+    words = _describe_note(note)
     says_more = message != task.status_message
     if not words and not says_more and progress == task.progress and note.variables is None:
         return None
-    change = move(
+    change = apply_event(
         task,
         Event.NOTE,
         now,
@@ -41,14 +41,15 @@ def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Li
         recorded=(bool(words) or says_more) and task.entries < limits.notes,
         progress=progress,
         status_message=message,
-        open_inputs=task.open_inputs + len(note.asked),
-        # A task that gets on may be cut off as often as it likes; what counts is going wrong at the same place.
+        open_inputs=task.open_inputs + len(note.input_requests),
+        # A task that makes progress may be interrupted any number of times; only repeated failure at the same place
+        # counts.
         failures=0 if note.steps else task.failures,
     )
     return replace(
         change,
         steps=note.steps,
-        inputs=note.asked,
+        inputs=note.input_requests,
         artifacts=note.artifacts,
         variables=note.variables,
         spawned=note.spawned,
@@ -56,47 +57,47 @@ def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Li
     )
 
 
-def forward(old: Progress | None, new: Progress | None) -> Progress | None:
-    """Progress never goes backwards: a later attempt that starts over shows where the earlier one was."""
+def merge_progress(old: Progress | None, new: Progress | None) -> Progress | None:
+    """Merge progress, which never goes backwards: a later attempt that starts over shows the earlier one's progress."""
     if old is None or new is None:
         return new or old
     return new if new.done >= old.done else Progress(old.done, new.total)
 
 
-def _words(note: Note) -> list[str]:
+def _describe_note(note: Note) -> list[str]:
     return [
         *(f"step {step.name}" for step in note.steps),
-        *(f"asked {question.key}" for question in note.asked),
+        *(f"asked {question.key}" for question in note.input_requests),
         *(f"kept {artifact.name}" for artifact in note.artifacts),
-        *spawning_words(note.spawned),
+        *describe_spawned(note.spawned),
     ]
 
 
 def _check(task: Task, note: Note, limits: Limits) -> None:
     steps = Counter((step.name, step.occurrence) for step in note.steps)
-    keys = Counter(question.key for question in note.asked)
+    keys = Counter(question.key for question in note.input_requests)
     for step in note.steps:
         if steps[step.name, step.occurrence] > 1:
             raise AlreadyRecorded.step(task.id, step.name, step.occurrence)
         check_name(step.name, what="a step's name")
-        if not 0 <= step.occurrence < OCCURRENCES:
+        if not 0 <= step.occurrence < MAX_OCCURRENCES:
             raise InvalidValue(f"step {step.name!r} can't be number {step.occurrence}")
         if step.fingerprint:
             check_name(step.fingerprint, what=f"the fingerprint of step {step.name!r}")
         check_size(step.result, limits.step, what=f"the result of step {step.name!r}")
     check_children(task, note.spawned)
-    for question in note.asked:
+    for question in note.input_requests:
         if not question.is_open:
             raise InvalidValue(f"question {question.key!r} is asked with its answer: ask it open")
         if keys[question.key] > 1:
-            raise AlreadyRecorded.question(task.id, question.key)
+            raise AlreadyRecorded.input_request(task.id, question.key)
         check_name(question.key, what="a question's key")
         check_size(question.request, limits.question, what=f"question {question.key!r}")
     for artifact in note.artifacts:
         check_name(artifact.name, what="an artifact's name")
         check_size(artifact.content, limits.artifact, what=f"artifact {artifact.name!r}")
     check_size(note.variables, limits.variables, what="variables")
-    asked = task.open_inputs + len(note.asked)
+    asked = task.open_inputs + len(note.input_requests)
     if asked > limits.open_inputs:
         raise TooLarge(f"task {task.id!r}", asked, limits.open_inputs, "open questions")
 
@@ -106,42 +107,42 @@ MUST_NOT_RUN_TWICE = "this tool must not be run twice"
 
 def claim(task: Task, command: ask.Claim, now: datetime) -> Change:
     attempt = Attempt(task.fence + 1, max(now, task.updated_at), Lease(command.holder, now + command.lease_for))
-    return move(task, Event.CLAIM, now, actor=command.holder, fence=attempt.number, attempt=attempt)
+    return apply_event(task, Event.CLAIM, now, actor=command.holder, fence=attempt.number, attempt=attempt)
 
 
-def from_attempt(task: Task, command: ask.AttemptCommand, now: datetime, limits: Limits) -> Change | None:
-    actor = attempt_of(task, command.fence).lease.holder
+def decide_attempt_command(task: Task, command: ask.AttemptCommand, now: datetime, limits: Limits) -> Change | None:
+    actor = require_attempt(task, command.fence).lease.holder
     match command:
         case ask.Note():
             return decide_note(task, command, now, actor=actor, limits=limits)
         case ask.Park():
-            check_moment(command.until)
-            if command.seen != task.signals:
+            check_aware(command.until)
+            if command.seen_signals != task.signals:
                 return _stop(task, Event.RELEASE, now, actor, note="something it waits for came in between")
             return _stop(task, Event.PARK, now, actor, due_at=command.until)
         case ask.Release():
             return _release(task, now, actor)
         case ask.Yield():
-            # Not pausing any more: somebody resumed it first, so the attempt just goes on.
-            return move(task, Event.YIELD, now, actor=actor) if task.pausing else None
+            # No longer pausing: the task was resumed first, so the attempt continues.
+            return apply_event(task, Event.YIELD, now, actor=actor) if task.pausing else None
         case ask.Complete():
-            _check_stay(task, command.stay)
+            _check_state_number(task, command.state_number)
             return _complete(task, command, now, actor, limits)
         case ask.Fail():
-            _check_stay(task, command.stay)
+            _check_state_number(task, command.state_number)
             return _fail(task, command, now, actor, limits)
         case _:
             assert_never(command)
 
 
-def _check_stay(task: Task, stay: int | None) -> None:
-    """Refuse an end that a process came to in a state that somebody has taken it from since."""
-    if stay is not None and task.state is not None and task.state.number != stay:
-        raise WrongState(task.id, "the end of its attempt", f"its state number {stay}", task.state.name)
+def _check_state_number(task: Task, state_number: int | None) -> None:
+    """Refuse the end of an attempt that was reached in a state that the instance has left since."""
+    if state_number is not None and task.state is not None and task.state.number != state_number:
+        raise WrongState(task.id, "the end of its attempt", f"its state number {state_number}", task.state.name)
 
 
 def interrupt(task: Task, command: ask.Interrupt, now: datetime) -> Change | None:
-    target(task, Event.INTERRUPT)
+    next_phase(task, Event.INTERRUPT)
     attempt = task.attempt
     if attempt is None or attempt.lease.expires_at > now:
         return None
@@ -157,7 +158,7 @@ def interrupt(task: Task, command: ask.Interrupt, now: datetime) -> Change | Non
 
 
 def expire(task: Task, command: ask.Expire, now: datetime) -> Change | None:
-    target(task, Event.EXPIRE)
+    next_phase(task, Event.EXPIRE)
     if task.deadline_at is None or task.deadline_at > now:
         return None
     message = "the task did not end before its deadline"
@@ -177,8 +178,8 @@ def _stop(
     failures: int | None = None,
     due_at: datetime | None = None,
 ) -> Change:
-    """Leave `running` without ending: to where the event leads or, if the task is to be paused, to `paused`."""
-    return move(
+    """Leave `running` without ending: for the event's phase or, if the task is to be paused, for `paused`."""
+    return apply_event(
         task,
         Event.YIELD if task.pausing else event,
         now,
@@ -193,12 +194,12 @@ def _stop(
 def _complete(task: Task, command: ask.Complete, now: datetime, actor: str, limits: Limits) -> Change:
     check_size(command.result, limits.outcome, what="the result")
     check_successors(task, command.spawned)
-    change = move(
+    change = apply_event(
         task,
         Event.COMPLETE,
         now,
         actor=actor,
-        note=", ".join(spawning_words(command.spawned)) or None,
+        note=", ".join(describe_spawned(command.spawned)) or None,
         outcome=command.result,
         is_error=command.is_error,
         status_message=clip(command.status_message),
@@ -242,7 +243,7 @@ def _end_failed(
     failures: int,
     detail: Payload | None = None,
 ) -> Change:
-    return move(
+    return apply_event(
         task,
         event,
         now,

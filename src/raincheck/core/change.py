@@ -1,12 +1,12 @@
-"""What a rule decided and a store is to keep: a new task, or a change of one. Either is kept whole or not at all.
+"""Decided changes for a store to commit: a new task, or a change of one. Each is stored whole or not at all.
 
-One move along the lifecycle table: the new record and the history entry that goes with it.
+`apply_event` makes one move along the lifecycle table: the new record and its history entry.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from raincheck.core.lifecycle import TERMINAL, TRANSITIONS, Event, Phase
+from raincheck.core.lifecycle import TERMINAL_PHASES, TRANSITIONS, Event, Phase
 from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Artifact, Attempt, HistoryEntry, InputRequest, Step, Task
@@ -16,25 +16,25 @@ from raincheck.errors import IdempotencyConflict, IllegalTransition, LeaseLost
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A new task and what comes with it."""
+    """A new task and the data that belongs to it."""
 
     task: Task
     entry: HistoryEntry
     arguments: Payload
     caller: Payload | None
-    """Who called, and what the worker needs to know of the call (identity, trace)."""
+    """The caller, and what the worker needs to know about the call (identity, trace)."""
     request_digest: str | None
-    """Tells this request from another under the same idempotency key; None where there is no key."""
+    """Distinguishes requests under the same idempotency key; None if there is no key."""
 
-    def asks_for(self, holder: Task, holders_digest: str | None, now: datetime) -> bool:
-        """Whether the task that has the idempotency key is what is asked for; false if it has expired.
+    def matches(self, holder: Task, holder_digest: str | None, now: datetime) -> bool:
+        """Return whether the task that has the idempotency key matches this request; false if it has expired.
 
         Raises:
-            IdempotencyConflict: the key was used for something else.
+            IdempotencyConflict: the key was used for a different request.
         """
         if holder.is_expired(now):
             return False
-        if holders_digest != self.request_digest:
+        if holder_digest != self.request_digest:
             raise IdempotencyConflict(holder.id, self.task.idempotency_key or "")
         return True
 
@@ -43,9 +43,9 @@ class Creation:
 class Change:
     """A decided change of one task.
 
-    It holds only while the stored task is the one it was decided on: `before.version` is still the stored
-    version and, where `lease_seen` is set, the stored lease still ends at that moment (extending a lease is not
-    a new version, and a holder who extends must not be cut off by somebody who read the lease before).
+    It is valid only while the stored task is the one it was decided on: `before.version` is still the stored version
+    and, where `lease_seen` is set, the stored lease still ends at that time (extending a lease is not a new version,
+    and a holder that extends must not be interrupted on the basis of the old lease).
     """
 
     before: Task
@@ -55,21 +55,21 @@ class Change:
     steps: tuple[Step, ...] = ()
     """New checkpoints."""
     inputs: tuple[InputRequest, ...] = ()
-    """New questions, and old ones with their answers."""
+    """New input requests, and old ones with their answers."""
     artifacts: tuple[Artifact, ...] = ()
     variables: Payload | None = None
     outcome: Payload | None = None
     spawned: tuple[Creation, ...] = ()
-    """Tasks that begin to exist with this change: children, or what comes after it."""
+    """Tasks created by this change: children or successors."""
     quota: Quota = NO_QUOTA
-    """What the owner may have, counted for each spawned task when the change is kept."""
+    """The owner's quota, counted for each spawned task when the change is committed."""
 
     @property
     def leaves_state(self) -> bool:
-        """Whether a process leaves a state by it. Its checkpoints there are forgotten: nobody asks for them again.
+        """Whether an instance leaves a state by this change. Its checkpoints there are then deleted, as unused.
 
-        Else a process that comes back to its states would get slower with each round, and have too many one day.
-        Questions that are still open are left, for whoever asked them to take back.
+        Otherwise an instance that returns to its states would get slower with each round, and reach the step limit one
+        day. Open input requests are left, for their requester to withdraw.
         """
         return self.before.state != self.after.state
 
@@ -77,8 +77,8 @@ class Change:
 _WAITING = frozenset({Phase.PARKED, Phase.PAUSED})
 
 
-def target(task: Task, event: Event) -> Phase:
-    """The phase that the event leads to.
+def next_phase(task: Task, event: Event) -> Phase:
+    """Return the phase that the event leads to.
 
     Raises:
         IllegalTransition: the table has no such pair.
@@ -89,18 +89,18 @@ def target(task: Task, event: Event) -> Phase:
     return phase
 
 
-def attempt_of(task: Task, fence: int) -> Attempt:
-    """The attempt with this number, if it holds the task.
+def require_attempt(task: Task, fence: int) -> Attempt:
+    """Return the attempt with this number, if it holds the task.
 
     Raises:
-        LeaseLost: it does not, or not any more.
+        LeaseLost: it does not hold the task, or no longer does.
     """
     if task.attempt is None or task.attempt.number != fence:
         raise LeaseLost(task.id, fence)
     return task.attempt
 
 
-def move(
+def apply_event(
     task: Task,
     event: Event,
     now: datetime,
@@ -112,18 +112,18 @@ def move(
     outcome: Payload | None = None,
     **fields: object,
 ) -> Change:
-    """The change that `event` makes, with `fields` set on the new record.
+    """Return the change that `event` makes, with `fields` set on the new record.
 
-    A task's own time never runs backwards, even if the clock does. What belongs to an attempt or to a wait ends with
-    it, and so does what the working task said of itself.
+    A task's own time never runs backwards, even if the clock does. The data of an attempt or a wait ends with it, and
+    so does the status message that the task set while working.
     """
-    phase = target(task, event)
+    phase = next_phase(task, event)
     at = max(now, task.updated_at)
     if phase is not Phase.RUNNING:
         fields |= {"attempt": None, "pausing": False}
     if phase not in _WAITING:
         fields["due_at"] = None
-    if phase in TERMINAL:
+    if phase in TERMINAL_PHASES:
         fields.setdefault("status_message", None)
         fields |= {
             "finished_at": at,

@@ -1,6 +1,6 @@
-"""What can be asked of a task. Each is decided by `decide`, which alone knows the rules.
+"""Commands on a task. Each is decided by `decide`, which alone knows the rules.
 
-Those that only the running attempt may ask carry its number as `fence`.
+Commands that only the running attempt may issue carry its number as `fence`.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from raincheck.core.records import Artifact, InputRequest, Progress, Step
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Begin an attempt."""
+    """Start an attempt."""
 
     holder: str
     lease_for: timedelta
@@ -23,44 +23,44 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Report from the running attempt. What is not given stays as it is."""
+    """Report from the running attempt. Fields that are not given remain unchanged."""
 
     fence: int
     progress: Progress | None = None
     status_message: str | None = None
     steps: tuple[Step, ...] = ()
-    asked: tuple[InputRequest, ...] = ()
+    input_requests: tuple[InputRequest, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     variables: Payload | None = None
     spawned: tuple[Creation, ...] = ()
-    """Children, and tasks that go on without this one (without a parent)."""
+    """Children, and tasks that continue independently of this one (without a parent)."""
     quota: Quota = NO_QUOTA
-    """What its owner may have, counted for each spawned task."""
+    """The owner's quota, counted for each spawned task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """Stop holding a worker until an answer, a child's end, or `until`.
+    """Release the worker until an answer, a child's end, or `until`.
 
-    `seen` is the task's count of signals that the attempt knows of. If there have been more, the task does not
-    park but goes back to the queue, so that an answer that comes in between is never slept through.
+    `seen_signals` is the task's signal count that the attempt knows of. If there have been more, the task does not park
+    but returns to the queue, so that an answer that arrives in between is never missed.
     """
 
     fence: int
-    seen: int
+    seen_signals: int
     until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Hand the attempt back: the worker shuts down. A task that must not be run twice fails instead."""
+    """Release the attempt because the worker shuts down. A task that must not be run twice fails instead."""
 
     fence: int
 
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Stop here, because the task is to be paused."""
+    """Stop the attempt because the task is to be paused."""
 
     fence: int
 
@@ -74,20 +74,20 @@ class Complete:
     is_error: bool = False
     status_message: str | None = None
     spawned: tuple[Creation, ...] = ()
-    """Tasks that begin with this one's completion. They are no children: their parent would have ended."""
+    """Tasks created with this task's completion. They are not children: their parent would have ended."""
     quota: Quota = NO_QUOTA
-    """What its owner may have, counted for each spawned task."""
-    stay: int | None = None
-    """The number of the state in which a process came to that. It holds only there."""
+    """The owner's quota, counted for each spawned task."""
+    state_number: int | None = None
+    """The number of the state in which an instance reached this result. The command is valid only in that state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The attempt went wrong. Whether the task tries again is decided by its policy.
+    """Report that the attempt failed. The task's policy decides whether it is retried.
 
-    `chance` is a random number from 0 to 1 for the wait's jitter; `message` is what callers may read; `error` is the
-    outcome if the task ends with it; `detail` is what the operator reads in the history (a traceback), and is the
-    error where it is not given.
+    `chance` is a random number from 0 to 1 for the jitter of the wait; `message` is shown to callers; `error` is the
+    outcome if the task ends with it; `detail` is shown to the operator in the history (a traceback), and defaults to
+    the error.
     """
 
     fence: int
@@ -96,13 +96,13 @@ class Fail:
     retryable: bool = True
     chance: float = 0.0
     detail: Payload | None = None
-    stay: int | None = None
-    """The number of the state in which a process came to that. It holds only there."""
+    state_number: int | None = None
+    """The number of the state in which an instance failed. The command is valid only in that state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """The attempt's lease ran out."""
+    """The attempt's lease expired."""
 
     actor: str = "sweeper"
 
@@ -116,14 +116,14 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The moment a parked task waited for has come."""
+    """The due time of a parked task has come."""
 
     actor: str = "sweeper"
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A child ended, or asks something."""
+    """A child ended, or opened an input request."""
 
     actor: str
     note: str
@@ -131,7 +131,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answers to open questions, by key. `inputs` are the task's questions as they were read."""
+    """Answers to open input requests, by key. `inputs` are the task's input requests as they were read."""
 
     inputs: tuple[InputRequest, ...]
     answers: Mapping[str, Payload]
@@ -140,19 +140,19 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Take a process from one state to another. `fence` is given where the running attempt does it.
+    """Move an instance from one state to another. `fence` is set if the running attempt does it.
 
-    It was decided in the state `before`, the process's `number`-th, and holds only there.
+    The transition was decided in the state `from_state`, the instance's `state_number`-th, and is valid only there.
     """
 
     action: str
-    before: str
-    number: int
-    to: str
+    from_state: str
+    state_number: int
+    to_state: str
     actor: str
     reason: str | None = None
     variables: Payload | None = None
-    """What the process knows from then on."""
+    """The instance's variables after the transition."""
     fence: int | None = None
 
 
@@ -163,12 +163,12 @@ class Cancel:
     actor: str
     reason: str | None = None
     into: Transition | None = None
-    """Where it leads, if the task is a process whose definition says so."""
+    """The transition to make, if the task is an instance whose definition has one for cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Hold the task back until it is resumed."""
+    """Hold the task until it is resumed."""
 
     actor: str
     reason: str | None = None
@@ -176,7 +176,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let a paused task go on."""
+    """Resume a paused task."""
 
     actor: str
 

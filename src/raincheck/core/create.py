@@ -1,7 +1,4 @@
-"""How a task comes to be.
-
-What a task may bring into the world: children while it works, successors when it completes.
-"""
+"""Creation of tasks, and of the tasks that they spawn: children while working, successors on completion."""
 
 import hashlib
 import json
@@ -16,7 +13,7 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, Payload, check_size
 from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy
 from raincheck.core.records import HistoryEntry, State, Task, TaskId, Tool
-from raincheck.core.validation import check_moment, check_name, clip
+from raincheck.core.validation import check_aware, check_name, clip
 from raincheck.errors import InvalidValue, NotJson
 
 PRIORITIES = range(-100, 101)
@@ -24,7 +21,7 @@ PRIORITIES = range(-100, 101)
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """What a task is asked for with."""
+    """A request for a new task."""
 
     id: TaskId
     namespace: str
@@ -35,7 +32,7 @@ class NewTask:
     parent_id: TaskId | None = None
     idempotency_key: str | None = None
     request_digest: str | None = None
-    """From `digest_request`; goes with an idempotency key."""
+    """From `digest_request`; required with an idempotency key."""
     priority: int = 0
     due_at: datetime | None = None
     deadline_at: datetime | None = None
@@ -43,12 +40,12 @@ class NewTask:
     retention: Retention = DEFAULT_RETENTION
     actor: str = "caller"
     state: str | None = None
-    """The first state of a process."""
+    """The initial state of an instance."""
     subject: str | None = None
 
 
 def digest_request(tool: str, arguments: Json) -> str:
-    """Tells one request from another, whatever the order of its keys.
+    """Return a digest that identifies a request, independent of the order of its keys.
 
     Raises:
         NotJson: the arguments are not JSON.
@@ -61,10 +58,10 @@ def digest_request(tool: str, arguments: Json) -> str:
 
 
 def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
-    """The task that `new` asks for.
+    """Create the task that `new` describes.
 
     Raises:
-        InvalidValue: something in it can't be kept, or lies beyond its bound.
+        InvalidValue: a value in it can't be stored, or exceeds its limit.
     """
     _check_new_task(new, now, limits)
     waits = new.due_at is not None and new.due_at > now
@@ -95,7 +92,7 @@ def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
 
 def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
     for moment in (now, new.due_at, new.deadline_at):
-        check_moment(moment)
+        check_aware(moment)
     check_name(new.id, what="a task's id")
     check_name(new.namespace, what="a namespace")
     check_name(new.tool.name, what="a tool's name")
@@ -108,7 +105,7 @@ def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
     if new.idempotency_key is not None:
         check_name(new.idempotency_key, what="an idempotency key")
     if new.idempotency_key is not None and not new.owner.may_list:
-        # Holding the id of an anonymous task is the right to it, and a guessed key would be answered with the id.
+        # Possession of an anonymous task's id is the right to it, and a guessed key would return the id.
         raise InvalidValue("an anonymous caller can't use an idempotency key: leave it out")
     if new.request_digest is not None:
         check_name(new.request_digest, what="the digest of a request")
@@ -123,27 +120,27 @@ def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
 
 
 def check_children(task: Task, spawned: Sequence[Creation]) -> None:
-    """Refuse what a working task can't spawn.
+    """Check the tasks that a working task spawns.
 
     Raises:
-        InvalidValue: it is somebody else's, or has a key under which it might exist already.
+        InvalidValue: a task has another owner or namespace, or a key under which it might exist already.
     """
     for creation in spawned:
         _check_creation(task, creation, parents=(None, task.id))
 
 
 def check_successors(task: Task, spawned: Sequence[Creation]) -> None:
-    """Refuse what can't begin with a task's completion.
+    """Check the tasks that start with a task's completion.
 
     Raises:
-        InvalidValue: as for children, and if it is one: its parent would have ended before it began.
+        InvalidValue: as for children, or a task is a child: its parent would have ended before it started.
     """
     for creation in spawned:
         _check_creation(task, creation, parents=(None,))
 
 
-def spawning_words(spawned: Sequence[Creation]) -> list[str]:
-    """What the history says of it."""
+def describe_spawned(spawned: Sequence[Creation]) -> list[str]:
+    """Describe spawned tasks for the history."""
     return [f"spawned {creation.task.id}" for creation in spawned]
 
 

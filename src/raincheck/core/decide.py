@@ -1,8 +1,8 @@
-"""The one place that decides: (task, command, now) → change.
+"""The single decision function: (task, command, now) → change.
 
-`decide` looks at a task as it was read and says what would become of it. It changes nothing: a store keeps the
-change, and only if the task is still the one that was read. So a rule is written once, is pure, and holds for
-every store.
+`decide` takes a task as it was read and returns the change that a command would make. It modifies nothing: a store
+commits the change, and only if the task is still the one that was read. So a rule is written once, is pure, and holds
+for every store.
 """
 
 from datetime import datetime
@@ -18,19 +18,19 @@ DEFAULT_LIMITS = Limits()
 
 
 def decide(task: Task, command: ask.Command, now: datetime, limits: Limits = DEFAULT_LIMITS) -> Change | None:
-    """What becomes of the task; None if there is nothing to change.
+    """Return the change that the command makes to the task; None if there is nothing to change.
 
     Raises:
         IllegalTransition: the task's phase does not allow it.
         LeaseLost: the command comes from an attempt that no longer holds the task.
-        WrongState: the process is not in the state that the command was decided in.
-        TooLarge: something in the command lies beyond its bound.
+        WrongState: the instance is not in the state that the command was decided in.
+        TooLarge: a value in the command exceeds its limit.
     """
     match command:
         case ask.Claim():
             return attempt_rules.claim(task, command, now)
         case ask.Note() | ask.Park() | ask.Release() | ask.Yield() | ask.Complete() | ask.Fail():
-            return attempt_rules.from_attempt(task, command, now, limits)
+            return attempt_rules.decide_attempt_command(task, command, now, limits)
         case ask.Interrupt():
             return attempt_rules.interrupt(task, command, now)
         case ask.Expire():

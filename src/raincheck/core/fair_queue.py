@@ -1,21 +1,22 @@
-"""Whose turn it is: owners take turns, so that nobody's thousands of queued tasks hold up another's one.
+"""Fair queue order: owners take turns, so thousands of tasks of one owner do not hold up a single one of another.
 
-A task gets its turn when it enters the queue, and tasks of one priority are taken in the order of their turns. Think of
-them as rounds. In each round, every owner has two places: one for a task that has not begun yet, one for a task that
-goes on. An owner's next task of a kind gets its place in the round after their last one. Who has none of that kind
-queued gets a place in the round after the one that is served now: not in an earlier one, which would make up for the
-time in which they wanted nothing or give them two places in a round, and not in a later one.
+A task gets its turn when it enters the queue, and tasks of one priority are claimed in the order of their turns. A turn
+is a round. In each round, every owner has two positions: one for a task that has not started yet, and one for a task
+that resumes. An owner's next task of a kind gets a position in the round after the last one of that kind. An owner with
+none of that kind queued gets a position in the round after the one that is served now: not in an earlier one, which
+would compensate for the time in which the owner queued nothing or give it two positions in a round, and not in a later
+one.
 
-Which round is served is remembered, for each line: the highest turn that was ever claimed from it. It can't be told
-from what is queued. The lowest turn there forgets who was just served, and stays where it is while a task waits that
-nobody can run.
+The served round is stored for each line (a namespace and a priority): the highest turn that was ever claimed from it.
+It can't be derived from the queued tasks. The lowest turn there does not show who was just served, and does not advance
+while a task waits that no worker can run.
 
-Not every worker runs every tool, so a line may be served further for one tool than for another. A tool of which tasks
-still wait from earlier rounds is only as far as the first of them.
+Not every worker runs every tool, so a line may be served further for one tool than for another. A tool with tasks still
+waiting from earlier rounds is only served up to the first of them.
 
-So whoever comes to a queue in which another has ten thousand waits for a few places, who asks for one at a time gets as
-much as who asks for all at once, and a task that was answered or woken goes on soon, however many new ones of the same
-owner are queued. (This is start-time fair queuing, with the same weight for all.)
+So an owner that joins a queue in which another has ten thousand tasks waits for a few positions, an owner that submits
+one task at a time gets as much as one that submits all at once, and a task that was answered or woken resumes soon,
+however many new ones of the same owner are queued. (This is start-time fair queuing with equal weights.)
 """
 
 from collections.abc import Iterable
@@ -26,50 +27,50 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.records import Task, TaskId
 
-Line: TypeAlias = tuple[str, int]
-"""A namespace and a priority: what waits for each other."""
+QueueKey: TypeAlias = tuple[str, int]
+"""A namespace and a priority: tasks of the same line compete with each other."""
 
 
-class Place(NamedTuple):
-    """A queued task's place. Places sort in the order in which claims take them."""
+class QueuePosition(NamedTuple):
+    """The position of a queued task. Positions sort in the order in which claims take them."""
 
     before_priority: int
-    """The priority, negated: the higher comes first."""
+    """The negated priority: higher priorities come first."""
     turn: int
     created_at: datetime
     task_id: TaskId
 
     @classmethod
-    def of(cls, task: Task, turn: int) -> "Place":
+    def of(cls, task: Task, turn: int) -> "QueuePosition":
         return cls(-task.priority, turn, task.created_at, task.id)
 
 
 def enters_queue(before: Task | None, after: Task) -> bool:
-    """Whether a change (or a creation, without a before) brings the task to the queue, where it needs a turn."""
+    """Return whether a change (or a creation, with no `before`) moves the task to the queue, where it needs a turn."""
     return after.phase is Phase.QUEUED and (before is None or before.phase is not Phase.QUEUED)
 
 
 def next_turn(new: Task, queued: Iterable[tuple[Task, int]], served: int) -> int:
-    """The turn of a task that enters the queue.
+    """Return the turn of a task that enters the queue.
 
-    These tasks are in it with their turns, and the new one's line has been served up to a turn.
+    `queued` are the tasks in it with their turns, and the new task's line has been served up to the turn `served`.
     """
-    line = [(task, turn) for task, turn in queued if line_of(task) == line_of(new)]
-    same_kind = (turn for task, turn in line if kind_of(task) == kind_of(new))
+    line = [(task, turn) for task, turn in queued if queue_key(task) == queue_key(new)]
+    same_kind = (turn for task, turn in line if turn_group(task) == turn_group(new))
     same_tool = (turn for task, turn in line if task.tool == new.tool)
     return turn_after(max(same_kind, default=0), min(same_tool, default=served), served)
 
 
-def line_of(task: Task) -> Line:
-    """Tasks for which this is the same wait for each other."""
+def queue_key(task: Task) -> QueueKey:
+    """Return the line of a task. Tasks of the same line wait for each other."""
     return task.namespace, task.priority
 
 
-def kind_of(task: Task) -> tuple[Owner, bool]:
-    """Tasks of a line for which this is the same come one after the other: an owner's new ones, and what goes on."""
+def turn_group(task: Task) -> tuple[Owner, bool]:
+    """Return the group within a line whose tasks follow one another: an owner's new tasks, or its resuming ones."""
     return task.owner, task.fence > 0
 
 
 def turn_after(last_of_kind: int, first_of_tool: int, served: int) -> int:
-    """The turn after the last queued one of the same kind, and after the one that the tool has been served up to."""
+    """Return the turn after the last queued one of the same kind, and after the one served for the tool."""
     return max(last_of_kind, min(first_of_tool, served)) + 1

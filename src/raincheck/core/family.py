@@ -1,12 +1,13 @@
-"""What the end of a task means for its relatives, decided in the transaction that keeps the end.
+"""Effects of a task's end on its relatives, decided in the transaction that stores the end.
 
-A parent hears of it: it may be parked until just that. It also hears that a child asks something, which it asks in
-turn. The children of a task that ended without completing have nobody left to work for, and are cancelled, and theirs
-too. A task that completes leaves its children alone: it chose not to wait for them.
+The parent gets a signal: it may be parked until exactly that. It also gets a signal when a child opens an input
+request, so that it can relay the request. The children of a task that ended without completing have no consumer left,
+so they are cancelled, and their children too. A task that completes leaves its children alone: it chose not to wait for
+them.
 
-Nothing here is retried. Relatives are looked up and changed within one transaction, so they are as they were read.
+Nothing here is retried. Relatives are read and changed within one transaction, so they are as they were read.
 
-How a store looks and writes is its own affair, at once or with waiting: `follow` only says what is next.
+Lookups and writes belong to the store, synchronous or not: `family_steps` only yields the next step.
 """
 
 from collections import deque
@@ -23,25 +24,25 @@ from raincheck.core.records import Task, TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class Parent:
-    """Look for a parent. The answer is one task, or none if it is gone."""
+class ParentLookup:
+    """Request to look up a parent. The answer is one task, or none if it is gone."""
 
     task_id: TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class LiveChildren:
-    """Look for the children of a task that have not ended. The answer is all of them."""
+class LiveChildrenLookup:
+    """Request to look up the live children of a task. The answer is all of them."""
 
     parent_id: TaskId
 
 
-Next: TypeAlias = Change | Parent | LiveChildren
-"""What a store has to do next: keep a change, or look for relatives."""
+FamilyStep: TypeAlias = Change | ParentLookup | LiveChildrenLookup
+"""The store's next operation: write a change, or look up relatives."""
 
 
 class Family(Protocol):
-    """Tasks, as they are within a transaction."""
+    """Access to tasks within a transaction."""
 
     def find(self, task_id: TaskId) -> Task | None: ...
 
@@ -50,25 +51,25 @@ class Family(Protocol):
     def write(self, change: Change) -> None: ...
 
 
-def keep_in_family(change: Change, family: Family) -> None:
-    """Keep the change, and then what it means for relatives."""
-    following = follow(change)
+def write_with_relatives(change: Change, family: Family) -> None:
+    """Write the change, and then its effects on relatives."""
+    following = family_steps(change)
     found: Iterable[Task] | None = None
     while (step := advance(following, found)) is not None:
         match step:
             case Change():
                 family.write(step)
                 found = None
-            case Parent(task_id):
+            case ParentLookup(task_id):
                 parent = family.find(task_id)
                 found = () if parent is None else (parent,)
-            case LiveChildren(parent_id):
+            case LiveChildrenLookup(parent_id):
                 found = family.live_children(parent_id)
 
 
-def follow(change: Change) -> Generator[Next, Sequence[Task] | None]:
-    """What keeps the change, and then what it means for relatives. Whoever goes through it sends what was found."""
-    # In the order of the tree, one generation after the other, and not by recursion: a tree may be deep.
+def family_steps(change: Change) -> Generator[FamilyStep, Sequence[Task] | None]:
+    """Yield the change, and then its effects on relatives. The consumer sends the result of each lookup."""
+    # Breadth-first, one generation after the other, and not by recursion: a tree may be deep.
     waiting = deque([change])
     ended: set[TaskId] = set()
     while waiting:
@@ -80,36 +81,36 @@ def follow(change: Change) -> Generator[Next, Sequence[Task] | None]:
         if is_end:
             ended.add(change.after.id)
         parent_id = change.after.parent_id
-        # The parent before the child, as a parent's end goes about it: in a store with locks, the two would else wait
-        # for each other.
-        parents = None if parent_id is None or parent_id in ended else (yield Parent(parent_id))
+        # Lock the parent before the child, in the order in which a parent's end proceeds: in a store with locks, the
+        # two would otherwise deadlock.
+        parents = None if parent_id is None or parent_id in ended else (yield ParentLookup(parent_id))
         yield change
         for parent in parents or ():
-            signal = to_parent(change.after, parent)
+            signal = signal_parent(change.after, parent)
             if signal is not None:
                 yield signal
         if is_end and change.after.phase is not Phase.COMPLETED:
-            waiting += to_children(change.after, (yield LiveChildren(change.after.id)) or ())
+            waiting += cancel_children(change.after, (yield LiveChildrenLookup(change.after.id)) or ())
 
 
-def advance(following: Generator[Next, Sequence[Task] | None], found: Iterable[Task] | None) -> Next | None:
-    """What is next, given what the step before it found, if it looked for something; None if that was all."""
+def advance(steps: Generator[FamilyStep, Sequence[Task] | None], found: Iterable[Task] | None) -> FamilyStep | None:
+    """Return the next step, given the result of the lookup before it, if it was one; None at the end."""
     try:
-        return following.send(None if found is None else tuple(found))
+        return steps.send(None if found is None else tuple(found))
     except StopIteration:
         return None
 
 
-def to_parent(child: Task, parent: Task) -> Change | None:
-    """What a task's end, or a question of it, means for its parent; None if that has ended."""
+def signal_parent(child: Task, parent: Task) -> Change | None:
+    """Return the signal to the parent for a child's end or input request; None if the parent has ended."""
     if parent.is_terminal:
         return None
     what = child.phase if child.is_terminal else "asks"
     return decide(parent, Signal(actor=child.id, note=f"child {child.id} {what}"), child.updated_at)
 
 
-def to_children(ended: Task, children: Iterable[Task]) -> list[Change]:
-    """What a task's end means for its live children."""
+def cancel_children(ended: Task, children: Iterable[Task]) -> list[Change]:
+    """Return the changes that cancel the live children of a task that ended."""
     if ended.phase is Phase.COMPLETED:
         return []
     how = "was cancelled" if ended.phase is Phase.CANCELLED else "failed"
@@ -118,10 +119,10 @@ def to_children(ended: Task, children: Iterable[Task]) -> list[Change]:
     return [change for change in decided if change is not None]
 
 
-def may_forget(task: Task, parent: Task | None, now: datetime, *, early: bool = False) -> bool:
-    """Whether a task can be pruned: it has expired, and no living parent may still have to read its result.
+def may_prune(task: Task, parent: Task | None, now: datetime, *, early: bool = False) -> bool:
+    """Return whether a task can be pruned: it has expired, and no live parent may still have to read its result.
 
-    Early, it need only have ended.
+    With `early`, it need only have ended.
     """
     is_over = task.is_terminal if early else task.is_expired(now)
     return is_over and (parent is None or parent.is_terminal)

@@ -1,10 +1,11 @@
-"""How long the tasks of one tool take: a small sketch that is merged, and in which what is older fades.
+"""Duration histograms of tools: small, mergeable, with older durations fading out.
 
-Durations are counted in buckets, four for each doubling from a millisecond to 30 days. So what a sketch says of a
-duration is at most a fifth (2 ** 0.25) too long, whatever its size, and a sketch is at most `LAST + 1` small numbers.
+Durations are counted in buckets, four for each doubling from a millisecond to 30 days. So a reported duration is at
+most a fifth (2 ** 0.25) too long, whatever its size, and a histogram is at most `LAST_BUCKET + 1` small numbers.
 
-It holds `MOST` durations. When there are more, all counts are halved and rounded down: a tool that has become quicker
-or slower is known as such after a few hundred tasks, and the one that took a day because a disk was full is forgotten.
+It holds `MAX_DURATIONS` durations. Beyond that, all counts are halved and rounded down: a tool that has become faster
+or slower is known as such after a few hundred tasks, and the one task that took a day because a disk was full is
+forgotten.
 """
 
 import json
@@ -19,140 +20,142 @@ from typing import Any, Self
 
 from raincheck.errors import InvalidValue
 
-MOST = 512
-"""How many durations a sketch counts before it halves."""
+MAX_DURATIONS = 512
+"""The number of durations a histogram counts before it halves its counts."""
 
-MOST_TOOLS = 1_000
-"""Of how many tools a namespace keeps sketches."""
+MAX_TOOLS = 1_000
+"""The maximum number of tools with histograms in a namespace."""
 
 _SHORTEST = 0.001
 _LONGEST = timedelta(days=30).total_seconds()
 _PER_DOUBLING = 4
 
-LAST = math.ceil(_PER_DOUBLING * math.log2(_LONGEST / _SHORTEST))
-"""The last bucket. It has all that took longer, too."""
+LAST_BUCKET = math.ceil(_PER_DOUBLING * math.log2(_LONGEST / _SHORTEST))
+"""The last bucket. It also counts all longer durations."""
 
-EDGES = (*(_SHORTEST * 2 ** (bucket / _PER_DOUBLING) for bucket in range(LAST)), _LONGEST)
-"""The upper edges of the buckets, in seconds. A bucket has its upper edge, and the next one what is beyond."""
+BUCKET_EDGES = (*(_SHORTEST * 2 ** (bucket / _PER_DOUBLING) for bucket in range(LAST_BUCKET)), _LONGEST)
+"""The upper edges of the buckets, in seconds. A bucket includes its upper edge; the next one starts beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
-    """How many tasks took about how long.
+class DurationHistogram:
+    """The number of tasks per duration bucket.
 
-    `with_one` and `merged` add to it. `share_within`, `quantile` and `longer_than` tell what is known. `dump` makes
-    text of it, and `load` reads it again.
+    `with_duration`, `with_durations` and `merged` add durations. `fraction_within`, `quantile` and `longer_than` query
+    them. `dump` serializes to text, and `load` parses it.
     """
 
     counts: Mapping[int, int] = field(default_factory=dict[int, int])
-    """How many in each bucket. Buckets without any are left out."""
+    """The count of each bucket. Empty buckets are left out."""
 
     def __post_init__(self) -> None:
         counts = dict(self.counts)
         for bucket, count in counts.items():
-            if not (_is_whole(bucket) and 0 <= bucket <= LAST and _is_whole(count) and count > 0):
+            if not (_is_whole(bucket) and 0 <= bucket <= LAST_BUCKET and _is_whole(count) and count > 0):
                 raise InvalidValue(
-                    f"a sketch counts at least one in a bucket from 0 to {LAST}, not {count!r} in {bucket!r}"
+                    f"a sketch counts at least one in a bucket from 0 to {LAST_BUCKET}, not {count!r} in {bucket!r}"
                 )
-        if sum(counts.values()) > MOST:
-            raise InvalidValue(f"a sketch counts at most {MOST} durations, not {sum(counts.values())}: merge sketches")
+        if sum(counts.values()) > MAX_DURATIONS:
+            raise InvalidValue(
+                f"a sketch counts at most {MAX_DURATIONS} durations, not {sum(counts.values())}: merge sketches"
+            )
         object.__setattr__(self, "counts", MappingProxyType(dict(sorted(counts.items()))))
 
     @classmethod
     def load(cls, text: str) -> Self:
-        """The sketch that `dump` made this text of.
+        """Parse the output of `dump`.
 
         Raises:
-            InvalidValue: it did not.
+            InvalidValue: the text is not such output.
         """
         try:
             pairs: Any = json.loads(text)
             sketch = cls(dict(pairs))
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidValue(f"{text[:80]!r} is no sketch of durations: {error}") from error
-        # In another order, or with a bucket named twice, it is not what was written either.
+        # Another order, or a bucket named twice, was not written by `dump` either.
         if pairs != sketch._pairs():
             raise InvalidValue(f"{text[:80]!r} is no sketch of durations: its buckets are not in order")
         return sketch
 
     def dump(self) -> str:
-        """The sketch as JSON: pairs of a bucket and its count."""
+        """Serialize to JSON: pairs of a bucket and its count."""
         return json.dumps(self._pairs(), separators=(",", ":"))
 
     @property
     def total(self) -> int:
-        """How many are counted. It falls now and then."""
+        """The number of counted durations. It drops when the counts are halved."""
         return sum(self.counts.values())
 
-    def with_one(self, seconds: float) -> Self:
-        """With one task more, which took so long.
+    def with_duration(self, seconds: float) -> Self:
+        """Return the histogram with one more duration.
 
         Raises:
-            InvalidValue: that is not a finite number.
+            InvalidValue: it is not a finite number.
         """
-        return self.with_all([seconds])
+        return self.with_durations([seconds])
 
-    def with_all(self, seconds: Iterable[float]) -> Self:
-        """With so many more.
+    def with_durations(self, seconds: Iterable[float]) -> Self:
+        """Return the histogram with several more durations.
 
         Raises:
             InvalidValue: one is not a finite number.
         """
         return self._and(Counter(map(_bucket_of, seconds)))
 
-    def merged(self, other: "Sketch") -> Self:
-        """With what another sketch counts."""
+    def merged(self, other: "DurationHistogram") -> Self:
+        """Return the histogram with the counts of another added."""
         return self._and(other.counts)
 
-    def share_within(self, seconds: float) -> float:
-        """Which part of the tasks, from 0 to 1, took no longer than that; 0 if none are counted.
+    def fraction_within(self, seconds: float) -> float:
+        """Return the fraction of the tasks, from 0 to 1, that took at most `seconds`; 0 if none are counted.
 
         Raises:
-            InvalidValue: that is not a finite number.
+            InvalidValue: it is not a finite number.
         """
         longer = self.longer_than(seconds).total
         return (self.total - longer) / self.total if self.counts else 0.0
 
-    def quantile(self, share: float, *, as_long_as: float = 0.0) -> float | None:
-        """The seconds within which this part of the tasks, from 0 to 1, was done; None if none are counted.
+    def quantile(self, fraction: float, *, min_seconds: float = 0.0) -> float | None:
+        """Return the seconds within which this fraction of the tasks, from 0 to 1, ended; None if none are counted.
 
-        With `as_long_as`, only of those that took about so many seconds, or longer: whose bucket is the one of so many,
-        or lies beyond.
+        With `min_seconds`, count only the tasks that took about that long or longer: their bucket is that of
+        `min_seconds` or a later one.
 
         Raises:
-            InvalidValue: it is no such part, or that is not a finite number.
+            InvalidValue: the fraction is out of range, or the seconds are not a finite number.
         """
-        if not 0 <= share <= 1:
-            raise InvalidValue(f"a share of tasks is from 0 to 1, not {share}")
-        # In place, and no sketch of its own: it is asked at every poll.
-        first, passed = _bucket_of(as_long_as), 0
-        wanted = share * sum(count for bucket, count in self.counts.items() if bucket >= first)
+        if not 0 <= fraction <= 1:
+            raise InvalidValue(f"a share of tasks is from 0 to 1, not {fraction}")
+        # Computed in place, without a second histogram: this is called at every poll.
+        first, passed = _bucket_of(min_seconds), 0
+        wanted = fraction * sum(count for bucket, count in self.counts.items() if bucket >= first)
         for bucket, count in self.counts.items():
             if bucket < first:
                 continue
             passed += count
             if passed >= wanted:
-                return EDGES[bucket]
+                return BUCKET_EDGES[bucket]
         return None
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """Seconds: the upper edges of the buckets that have any, the shortest first."""
-        return tuple(EDGES[bucket] for bucket in self.counts)
+        """The upper edges of the non-empty buckets in seconds, shortest first."""
+        return tuple(BUCKET_EDGES[bucket] for bucket in self.counts)
 
     def longer_than(self, seconds: float) -> Self:
-        """Those that took longer: whose bucket lies beyond the one of so many seconds.
+        """Return the histogram of longer durations: those in buckets after that of `seconds`.
 
         Raises:
-            InvalidValue: that is not a finite number.
+            InvalidValue: it is not a finite number.
         """
         last = _bucket_of(seconds)
         return type(self)({bucket: count for bucket, count in self.counts.items() if bucket > last})
 
     def _and(self, more: Mapping[int, int]) -> Self:
         counts = {bucket: self.counts.get(bucket, 0) + more.get(bucket, 0) for bucket in self.counts.keys() | more}
-        # There are many more than there are buckets, so one of these has several, and something is left.
-        while sum(counts.values()) > MOST:
+        # There are many more durations than buckets, so some bucket has several, and the result is not empty.
+        while sum(counts.values()) > MAX_DURATIONS:
             counts = {bucket: count // 2 for bucket, count in counts.items() if count > 1}
         return type(self)(counts)
 
@@ -160,14 +163,16 @@ class Sketch:
         return [[bucket, count] for bucket, count in self.counts.items()]
 
 
-def merge_news(known: Mapping[str, Sketch], news: Mapping[str, Sketch]) -> dict[str, Sketch]:
-    """The sketches of the tools that are new, or have changed, when a namespace that knows these hears the news.
+def merge_histograms(
+    known: Mapping[str, DurationHistogram], new: Mapping[str, DurationHistogram]
+) -> dict[str, DurationHistogram]:
+    """Return the histograms that are new or changed when `new` is merged into the `known` ones of a namespace.
 
-    When `MOST_TOOLS` are known, further ones are left out: whoever makes up names must not fill a store.
+    When `MAX_TOOLS` are known, further ones are left out: a caller that invents names must not fill a store.
     """
-    changed: dict[str, Sketch] = {}
-    room = MOST_TOOLS - len(known)
-    for tool, sketch in news.items():
+    changed: dict[str, DurationHistogram] = {}
+    room = MAX_TOOLS - len(known)
+    for tool, sketch in new.items():
         is_known = tool in known
         if not sketch.counts or not (is_known or room > 0):
             continue
@@ -183,7 +188,7 @@ def _bucket_of(seconds: float) -> int:
         seconds = math.inf
     if not math.isfinite(seconds):
         raise InvalidValue(f"a duration is a finite number of seconds, not {seconds}")
-    return min(bisect_left(EDGES, seconds), LAST)
+    return min(bisect_left(BUCKET_EDGES, seconds), LAST_BUCKET)
 
 
 def _is_whole(number: object) -> bool:

@@ -1,25 +1,24 @@
-"""The life of a task, as one table.
+"""The lifecycle of a task, as one table.
 
 Theory of operation
 ===================
-A task is always in exactly one *phase*. An *event* takes it from one phase to another, and `TRANSITIONS` lists
-every pair that is allowed. Nothing else decides: the SQL guards, the diagram in the docs, the invariant checker
-and the tests are derived from this table or compared with it, so a rule that changes here changes everywhere or a
-test fails.
+A task is always in exactly one *phase*. An *event* takes it from one phase to another, and `TRANSITIONS` lists every
+pair that is allowed. Nothing else decides: the SQL guards, the diagram in the docs, the invariant checker and the tests
+are derived from this table or compared with it, so a rule that changes here changes everywhere or a test fails.
 
 Three rules keep the table small:
 
-1. **A queued task may be claimed now.** Whatever has to wait first (a retry's backoff, a sleep, an answer, a child)
-   is *parked*, and goes through the queue when its wait is over. So "what can run" is one phase, not a phase and
-   a comparison of times.
-2. **Only a running task has an attempt.** Beginning one raises the task's fence, and every write of the attempt
-   carries that number; once the task leaves `running`, the number is stale for good and its writes are refused.
+1. **A queued task may be claimed now.** A task that has to wait first (for a retry's backoff, a sleep, an answer, a
+   child) is *parked*, and goes through the queue when its wait is over. So "runnable" is one phase, not a phase and a
+   comparison of times.
+2. **Only a running task has an attempt.** Starting one raises the task's fence, and every write of the attempt carries
+   that number; once the task leaves `running`, the number is permanently stale and its writes are refused.
 3. **Terminal phases are the ones with an empty row.** There is no second list of them, and no way out: running
    something again is a new task.
 
-A phase is ours. The wire has five words, called *status*, and `status_of` is the whole translation. The wire's
-`input_required` is not a phase, because a task with an open question may be running (another branch of the body goes
-on), parked, queued or paused.
+Phases are internal. The wire has five values, called *status*, and `status_of` is the whole translation. The wire's
+`input_required` is not a phase, because a task with an open input request may be running (another branch of the body
+continues), parked, queued or paused.
 """
 
 from collections.abc import Mapping
@@ -28,7 +27,7 @@ from types import MappingProxyType
 
 
 class Phase(StrEnum):
-    """Where a task is in its life."""
+    """The phase of a task in its lifecycle."""
 
     QUEUED = "queued"
     """Waits for a worker; may be claimed now."""
@@ -37,58 +36,58 @@ class Phase(StrEnum):
     PARKED = "parked"
     """Waits for time, an answer or a child, and holds no worker."""
     PAUSED = "paused"
-    """Held back by its owner or an operator, until resumed."""
+    """Paused by its owner or an operator, until resumed."""
     COMPLETED = "completed"
     """Ended with a result (which may report a tool error)."""
     FAILED = "failed"
     """Ended with an error instead of a result."""
     CANCELLED = "cancelled"
-    """Ended because somebody asked for it to stop."""
+    """Ended by a request to stop."""
 
 
 class Event(StrEnum):
-    """What happens to a task."""
+    """An event in the lifecycle of a task."""
 
     CREATE = "create"
-    """A caller asked for the task."""
+    """A caller requested the task."""
     CLAIM = "claim"
-    """A worker begins an attempt."""
+    """A worker starts an attempt."""
     NOTE = "note"
-    """The attempt reports: progress, a finished step, a question, variables, an artifact, a child."""
+    """The attempt reports: progress, a finished step, an input request, variables, an artifact, a child."""
     ANSWER = "answer"
-    """Somebody answered an open question."""
+    """An open input request was answered."""
     SIGNAL = "signal"
-    """Something the task may wait for has happened: a child ended, or asks something."""
+    """An event the task may wait for: a child ended, or opened an input request."""
     TRANSITION = "transition"
-    """The process that the task is went from one of its workflow's states to another."""
+    """The instance moved from one state of its workflow to another."""
     DUE = "due"
-    """The moment a parked task waited for has come."""
+    """The due time of a parked task has come."""
     PARK = "park"
-    """The attempt has nothing to do until an answer, a child or a moment comes."""
+    """The attempt has nothing to do until an answer, a child or a due time."""
     RELEASE = "release"
-    """The worker shuts down in good order and hands the attempt back."""
+    """The worker shuts down cleanly and releases the attempt."""
     RETRY = "retry"
-    """The attempt failed, and the task may try again later."""
+    """The attempt failed, and the task may be retried later."""
     INTERRUPT = "interrupt"
-    """The attempt's lease ran out: its worker is dead or cut off."""
+    """The attempt's lease expired: its worker is dead or disconnected."""
     PAUSE = "pause"
-    """The owner or an operator wants the task held back."""
+    """The owner or an operator pauses the task."""
     YIELD = "yield"
-    """The attempt of a task that is to be paused reached a place to stop."""
+    """The attempt of a task that is to be paused reached a checkpoint."""
     RESUME = "resume"
-    """The owner or an operator lets a paused task go on."""
+    """The owner or an operator resumes a paused task."""
     COMPLETE = "complete"
     """The attempt ended with a result."""
     FAIL = "fail"
-    """The attempt failed, or was cut off, for the last time."""
+    """The attempt failed, or was interrupted, for the last time."""
     CANCEL = "cancel"
-    """Somebody with the right to it asked the task to stop."""
+    """A party with the right to the task requested that it stop."""
     EXPIRE = "expire"
     """The task reached its deadline without ending."""
 
 
 class Status(StrEnum):
-    """The five words of the wire, the same in both generations."""
+    """The five status values of the wire, the same in both protocol generations."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -154,11 +153,11 @@ TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
     }
 )
 
-STARTS = frozenset({Phase.QUEUED, Phase.PARKED})
+INITIAL_PHASES = frozenset({Phase.QUEUED, Phase.PARKED})
 """The phases that `Event.CREATE` may lead to: parked, if the task is due later."""
 
-TERMINAL = frozenset(phase for phase, row in TRANSITIONS.items() if not row)
-LIVE = frozenset(TRANSITIONS) - TERMINAL
+TERMINAL_PHASES = frozenset(phase for phase, row in TRANSITIONS.items() if not row)
+LIVE_PHASES = frozenset(TRANSITIONS) - TERMINAL_PHASES
 
 _STATUS_OF_TERMINAL = {
     Phase.COMPLETED: Status.COMPLETED,
@@ -168,7 +167,7 @@ _STATUS_OF_TERMINAL = {
 
 
 def status_of(phase: Phase, *, open_inputs: int) -> Status:
-    """The wire's word for a task in this phase with so many open questions."""
+    """Return the wire status of a task in this phase with this many open input requests."""
     ended = _STATUS_OF_TERMINAL.get(phase)
     if ended is not None:
         return ended

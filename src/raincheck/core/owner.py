@@ -1,4 +1,4 @@
-"""Whom a task belongs to, and what a reader may see."""
+"""The owner of a task, and the scope of a reader."""
 
 import json
 from dataclasses import dataclass, field
@@ -11,28 +11,28 @@ NAME_LIMIT = 1_024
 
 
 class OwnerKind(StrEnum):
-    """How an owner became known."""
+    """How an owner was identified."""
 
     TOKEN = "token"  # noqa: S105 - a kind of owner, not a secret
     """Issuer and subject of a verified token."""
     CLIENT = "client"
     """Client id of a verified token that names no subject."""
     HEADER = "header"
-    """Keyed hash of an `Authorization` header that nobody verifies."""
+    """Keyed hash of an unverified `Authorization` header."""
     LOCAL = "local"
-    """Whoever may use this machine's stdio or Unix socket."""
+    """Any user of this machine's stdio or Unix socket."""
     SESSION = "session"
-    """Anonymous, told apart by session."""
+    """Anonymous, distinguished by session."""
     ANONYMOUS = "anonymous"
-    """Nobody in particular: holding a task's id is the right to it, and nothing is ever listed."""
+    """Unidentified: possession of a task's id is the right to it, and nothing is ever listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whom a task belongs to: a kind and its names, in any characters.
+    """The owner of a task: a kind and its names, in any characters.
 
-    `key` is the one spelling that stores compare. It is a JSON array in ASCII, so no character in a name can make two
-    owners collide or trip a database.
+    `key` is the canonical form that stores compare. It is a JSON array in ASCII, so no character in a name can make two
+    owners collide or break a database.
     """
 
     kind: OwnerKind
@@ -43,7 +43,7 @@ class Owner:
         for name in self.names:
             if len(name) > NAME_LIMIT:
                 raise TooLarge("an owner's name", len(name), NAME_LIMIT, "characters")
-        object.__setattr__(self, "names", tuple(map(_with_pairs_joined, self.names)))
+        object.__setattr__(self, "names", tuple(map(_join_surrogates, self.names)))
         object.__setattr__(self, "key", json.dumps([self.kind, *self.names]))
 
     @classmethod
@@ -69,35 +69,35 @@ class Owner:
 
     @property
     def may_list(self) -> bool:
-        """Whether this owner can be told apart well enough to be shown a list."""
+        """Whether this owner is identified well enough to be shown a list."""
         return self.kind is not OwnerKind.ANONYMOUS
 
 
-def _with_pairs_joined(name: str) -> str:
-    """Two surrogates that make one character are that character: in JSON nobody could tell them apart."""
+def _join_surrogates(name: str) -> str:
+    """Join two surrogates that form one character: in JSON the two forms are indistinguishable."""
     return name.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a reader may see. Every read takes one; there is no default that sees everything."""
+    """The tasks a reader may see. Every read takes a scope; there is no default that sees everything."""
 
     namespace: str | None
     owner: Owner | None
 
     @classmethod
-    def of(cls, namespace: str, owner: Owner) -> Self:
-        """One owner's tasks on one server: what a request may see."""
+    def for_owner(cls, namespace: str, owner: Owner) -> Self:
+        """One owner's tasks on one server: the scope of a request."""
         return cls(namespace, owner)
 
     @classmethod
-    def within(cls, namespace: str) -> Self:
-        """Every owner's tasks on one server: what its workers may see."""
+    def for_namespace(cls, namespace: str) -> Self:
+        """Every owner's tasks on one server: the scope of its workers."""
         return cls(namespace, None)
 
     @classmethod
     def everything(cls) -> Self:
-        """All tasks in the store: what an operator may see. Never made from a request."""
+        """All tasks in the store: the scope of an operator. Never created from a request."""
         return cls(None, None)
 
     def covers(self, namespace: str, owner: Owner) -> bool:

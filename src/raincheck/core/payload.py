@@ -1,7 +1,7 @@
-"""Payloads: what callers and tools hand us, kept as bytes that are JSON or encrypted JSON, and nothing else.
+"""Payloads: data from callers and tools, as bytes that are JSON or encrypted JSON, and nothing else.
 
-A payload tells by its first byte what it is. JSON text never begins with the byte 1, so that byte marks a sealed
-(encrypted) payload. Stores keep payloads as they are and never look inside.
+The first byte of a payload identifies its form. JSON text never starts with the byte 1, so that byte marks a sealed
+(encrypted) payload. Stores save payloads unchanged and never parse them.
 """
 
 import json
@@ -14,20 +14,20 @@ from raincheck.errors import InvalidValue, NotJson, PayloadSealed, TooLarge
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 Payload = NewType("Payload", bytes)
-"""JSON in UTF-8, or the sealed form of it."""
+"""JSON in UTF-8, or its sealed form."""
 
 SEAL = b"\x01"
 
 DEPTH_LIMIT = 200
-"""How many lists and objects may stand in each other."""
+"""The maximum nesting of lists and objects."""
 
-# Everything but brackets: strings, which may have brackets in them, and all else. Possessive, so that it takes no
+# Everything but brackets: strings, which may contain brackets, and all other text. Possessive, so that it uses no
 # memory for a long text.
 _NOT_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\[\]{}"]++')
 
 
 def _refuse(value: object) -> NoReturn:
-    """Say of what is no JSON what to do about it, if it can be made JSON."""
+    """Raise for a value that is not JSON, with advice on how to convert it where there is a way."""
     kind = type(value).__name__
     if hasattr(value, "model_dump"):
         raise TypeError(f'a {kind} is a model, not JSON: give its model_dump(mode="json")')
@@ -40,10 +40,10 @@ _to_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def encode(value: Json, *, what: str = "value") -> Payload:
-    """The payload for a JSON value; `what` names it in the error.
+    """Encode a JSON value; `what` names it in the error.
 
     Raises:
-        NotJson: it holds something that JSON can't carry (NaN and infinities included).
+        NotJson: it contains something that JSON can't represent (NaN and infinities included).
     """
     try:
         text = _to_text(value)
@@ -54,7 +54,7 @@ def encode(value: Json, *, what: str = "value") -> Payload:
 
 
 def _check_depth(text: str) -> None:
-    """Refuse what can be written here and might then be too deep to be read elsewhere."""
+    """Refuse a value that can be written here but might be nested too deeply to be read elsewhere."""
     if text.count("[") + text.count("{") <= DEPTH_LIMIT:
         return
     depth = 0
@@ -65,7 +65,7 @@ def _check_depth(text: str) -> None:
 
 
 def decode(payload: Payload) -> Json:
-    """The JSON value of a plain payload.
+    """Decode the JSON value of a plain payload.
 
     Raises:
         PayloadSealed: it is encrypted.
@@ -74,7 +74,7 @@ def decode(payload: Payload) -> Json:
     if payload.startswith(SEAL):
         raise PayloadSealed("this payload is encrypted: open the store with the key that sealed it")
     try:
-        # As text: of bytes, it would find out first in which of five ways they are written.
+        # From text: from bytes, the parser would first detect which of five encodings they use.
         value: Json = json.loads(payload.decode())
     except (ValueError, RecursionError) as error:
         raise NotJson(f"this payload is not JSON: {error}") from error
@@ -82,7 +82,7 @@ def decode(payload: Payload) -> Json:
 
 
 def check_size(payload: Payload | None, limit: int, *, what: str) -> None:
-    """Refuse what is no payload, or one beyond its bound.
+    """Check that a value is a payload within its size limit.
 
     Raises:
         InvalidValue: it was not encoded.

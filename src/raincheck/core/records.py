@@ -1,10 +1,8 @@
-"""What is known about a task, as frozen records. All times are aware and in UTC.
+"""Records of a task, as frozen dataclasses. All times are timezone-aware and in UTC.
 
-`Task` is what rules look at and lists show; it is small on purpose. What may be large (arguments, outcome,
-variables, steps, questions, artifacts) is read only where it is needed: `View` answers a poll, `Journal` begins
-an attempt.
-
-What belongs to a task besides its record: steps, questions, artifacts; and the two ways of reading it all.
+`Task` is what rules read and lists show; it is small on purpose. The parts that may be large (arguments, outcome,
+variables, steps, input requests, artifacts) are read only where they are needed: `View` answers a poll, `Journal`
+starts an attempt.
 """
 
 import math
@@ -15,7 +13,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NewType
 
-from raincheck.core.lifecycle import TERMINAL, Event, Phase, Status, status_of
+from raincheck.core.lifecycle import TERMINAL_PHASES, Event, Phase, Status, status_of
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Payload
 from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy
@@ -25,13 +23,13 @@ TaskId = NewType("TaskId", str)
 
 
 def shorten_id(task_id: str) -> str:
-    """Enough of an id to find its task by, and not enough to use it: the time, and a few characters that are random."""
+    """Shorten a task id so that it identifies the task but grants no access: the time and a few random characters."""
     return f"{task_id[:20]}..."
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tool:
-    """A tool in one version: what a worker must have to run a task."""
+    """A tool in one version. A worker must have exactly this version to run the task."""
 
     name: str
     version: str = "1"
@@ -39,7 +37,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to run an attempt until a moment."""
+    """The right to run an attempt until a given time."""
 
     holder: str
     expires_at: datetime
@@ -56,7 +54,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a process is in its workflow. `number` counts its transitions, so no two stays have the same."""
+    """The state of an instance in its workflow. `number` counts its transitions, so no two stays have the same one."""
 
     name: str
     since: datetime
@@ -65,7 +63,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the work is. It never goes backwards and is never NaN or infinite."""
+    """Progress of a task. It never goes backwards and is never NaN or infinite."""
 
     done: float
     total: float | None = None
@@ -90,8 +88,8 @@ def _amount(name: str, value: float) -> float:
 class Task:
     """A task: an MCP call that got a handle.
 
-    `version` rises with every change and is what a change is checked against; `fence` is the number of the
-    latest attempt.
+    `version` increases with every change, and a change is checked against it; `fence` is the number of the latest
+    attempt.
     """
 
     id: TaskId
@@ -105,23 +103,22 @@ class Task:
     idempotency_key: str | None = None
     priority: int = 0
     due_at: datetime | None = None
-    """When a parked task goes back to the queue by itself; None while it waits for something else or does not
-    wait."""
+    """When a parked task returns to the queue by itself; None if it waits for something else or does not wait."""
     deadline_at: datetime | None = None
     retry: RetryPolicy = DEFAULT_RETRY
     retention: Retention = DEFAULT_RETENTION
     version: int = 1
     fence: int = 0
     failures: int = 0
-    """How many attempts have gone wrong since a step was last finished."""
+    """The number of failed attempts since a step was last finished."""
     attempt: Attempt | None = None
     pausing: bool = False
-    """Somebody wants the running task paused; its attempt stops at its next checkpoint."""
+    """A pause of the running task was requested; its attempt stops at its next checkpoint."""
     signals: int = 0
-    """How many answers and ended children there have been. A park that has not seen them all does not park."""
+    """The number of answers and ended children so far. A park that has not seen them all does not park."""
     open_inputs: int = 0
     entries: int = 1
-    """How many entries the history has."""
+    """The number of entries in the history."""
     progress: Progress | None = None
     status_message: str | None = None
     is_error: bool = False
@@ -129,17 +126,17 @@ class Task:
     finished_at: datetime | None = None
     expires_at: datetime | None = None
     state: State | None = None
-    """Where the task is in its workflow, if it is a process."""
+    """The workflow state, if the task is an instance."""
     subject: str | None = None
-    """What a process is about, in its workflow's words: an order's number, a branch."""
+    """The subject of an instance, in its workflow's terms: an order number, a branch."""
 
     @property
     def is_terminal(self) -> bool:
-        return self.phase in TERMINAL
+        return self.phase in TERMINAL_PHASES
 
     @property
-    def shown_id(self) -> str:
-        """The id for logs. Whoever has the whole id of an anonymous task has the right to it."""
+    def log_id(self) -> str:
+        """The id for logs, shortened for anonymous tasks, whose full id grants the right to them."""
         return self.id if self.owner.may_list else shorten_id(self.id)
 
     @property
@@ -148,14 +145,14 @@ class Task:
 
     @property
     def ttl(self) -> timedelta | None:
-        """What a caller may rely on, counted from creation; None where nothing bounds it."""
+        """The lifetime that a caller may rely on, counted from creation; None if it is unbounded."""
         if self.expires_at is not None:
             return self.expires_at - self.created_at
         return self.retention.promised_ttl(self.created_at, self.deadline_at)
 
     @property
     def overdue_at(self) -> datetime | None:
-        """When its lease or its deadline passes, so that somebody should take it back or end it."""
+        """When its lease or its deadline passes, so that the sweeper must interrupt or end it."""
         if self.is_terminal:
             return None
         ends = (self.deadline_at, None if self.attempt is None else self.attempt.lease.expires_at)
@@ -168,7 +165,7 @@ class Task:
         return self.expires_at is not None and self.expires_at <= now
 
     def evolve(self, **fields: object) -> "Task":
-        """The same task with some fields set: `dataclasses.replace`, at a quarter of its cost."""
+        """Return the task with some fields set: `dataclasses.replace` at a quarter of its cost."""
         values = list(_task_values(self))
         for name, value in fields.items():
             values[_TASK_INDEX[name]] = value
@@ -182,7 +179,7 @@ _task_values: Callable[[Task], tuple[Any, ...]] = attrgetter(*_TASK_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One change of a task: what happened, when, by whom. `seq` counts from 1 without gaps."""
+    """One change of a task: the event, its time and its actor. `seq` counts from 1 without gaps."""
 
     seq: int
     at: datetime
@@ -190,29 +187,29 @@ class HistoryEntry:
     before: Phase | None
     after: Phase
     attempt: int
-    """The number of the latest attempt at that moment; 0 before the first."""
+    """The number of the latest attempt at that time; 0 before the first."""
     actor: str
     note: str | None = None
-    """A few words: a reason that was given, the name of a step, the key of a question."""
+    """A short text: a given reason, the name of a step, the key of an input request."""
     detail: Payload | None = None
-    """For the operator: the error of an attempt that went wrong."""
+    """For the operator: the error of a failed attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A finished checkpoint, found again by its name and how often that name was used before it."""
+    """A finished checkpoint, identified by its name and by how often that name was used before."""
 
     name: str
     occurrence: int
     fingerprint: str
-    """Tells the arguments it was run with from others."""
+    """Distinguishes the arguments it ran with from other arguments."""
     result: Payload
     attempt: int
     finished_at: datetime
 
 
 class InputKind(StrEnum):
-    """What is asked of the caller."""
+    """The kind of input that is requested from the caller."""
 
     ELICITATION = "elicitation"
     SAMPLING = "sampling"
@@ -221,7 +218,7 @@ class InputKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """A question to the caller. Its key is unique for the task's life."""
+    """A request for input from the caller. Its key is unique over the task's lifetime."""
 
     key: str
     kind: InputKind
@@ -238,7 +235,7 @@ class InputRequest:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """An intermediate result, readable while the task works. Keeping one under the same name replaces it."""
+    """An intermediate result, readable while the task works. Storing one under the same name replaces it."""
 
     name: str
     content: Payload
@@ -247,17 +244,17 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What answers a poll, read at one moment: the task, its outcome if it has ended, its open questions if not."""
+    """The answer to a poll, read at one moment: the task, its outcome if ended, its open input requests if not."""
 
     task: Task
     outcome: Payload | None
-    """The result of a completed task, the error of a failed one."""
+    """The result of a completed task, or the error of a failed one."""
     inputs: tuple[InputRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What an attempt begins with, read at one moment."""
+    """The data an attempt starts with, read at one moment."""
 
     task: Task
     arguments: Payload
@@ -266,8 +263,8 @@ class Journal:
     steps: tuple[Step, ...]
     inputs: tuple[InputRequest, ...]
     artifacts: tuple[str, ...]
-    """Their names. The content is read one by one."""
+    """The names only. Contents are read one by one."""
 
     def answer_to(self, key: str) -> Payload | None:
-        """The answer to a question, if it has one."""
+        """Return the answer to an input request, or None if it has no answer."""
         return next((one.answer for one in self.inputs if one.key == key), None)

@@ -1,4 +1,4 @@
-"""Text and times from outside, made fit for any store, or refused."""
+"""Checks that make text and times from outside safe for any store, or refuse them."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ MESSAGE_LIMIT = 2_000
 
 
 def check_name(name: str, *, what: str) -> None:
-    """Refuse a name that can't be kept exactly as it is.
+    """Check that a name can be stored unchanged.
 
     Raises:
         InvalidValue: it is empty or has characters that can't be stored.
@@ -23,8 +23,8 @@ def check_name(name: str, *, what: str) -> None:
         raise InvalidValue(f"{what} {name!r} has a NUL or a lone surrogate: remove it")
 
 
-def check_moment(moment: datetime | None) -> None:
-    """Refuse a time that can't be compared with others.
+def check_aware(moment: datetime | None) -> None:
+    """Check that a time can be compared with other times.
 
     Raises:
         InvalidValue: it has no time zone.
@@ -34,7 +34,7 @@ def check_moment(moment: datetime | None) -> None:
 
 
 def clip(message: str | None) -> str | None:
-    """A message for people, shortened and mended rather than refused."""
+    """Shorten and repair a message for people, rather than refuse it."""
     if message is None:
         return None
     if len(message) <= MESSAGE_LIMIT and message.isascii() and "\0" not in message:

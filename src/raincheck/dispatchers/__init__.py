@@ -1,1 +1,1 @@
-"""What gets attempts to workers on other machines. `stores.dispatcher` says what that takes."""
+"""Dispatchers, which deliver attempts to workers on other machines. `stores.dispatcher` defines the interface."""

@@ -1,4 +1,4 @@
-"""The engine: runs the bodies of tasks, so that they survive crashes, stop when told, and wait for free."""
+"""The engine: runs task bodies, which survive crashes, can be cancelled, and wait without holding a worker slot."""
 
 from raincheck.engine.engine import Engine
 from raincheck.engine.execution.context import Child, SyncChild, SyncTaskContext, SyncVariables, TaskContext, Variables

@@ -1,92 +1,95 @@
-"""How long the tasks of each tool take: what this process has seen, and what others on the same store have told."""
+"""Durations of each tool's tasks, measured in this process and merged with other processes through the store."""
 
 import asyncio
 from collections.abc import Mapping
 
-from raincheck.core.histogram import MOST, Sketch
+from raincheck.core.histogram import MAX_DURATIONS, DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
-from raincheck.engine.submit import Means
+from raincheck.engine.submit import EngineDeps
 
-MEASURED = frozenset({Phase.COMPLETED, Phase.FAILED})
-"""How a task ends whose body had its time. One that was cancelled would have taken longer."""
+MEASURED_PHASES = frozenset({Phase.COMPLETED, Phase.FAILED})
+"""Phases that count. A cancelled task would have taken longer than it did."""
 
-FEW = 16
-"""The part of what is known that new ones may make up, and not be counted up yet."""
+RECOUNT_FACTOR = 16
+"""Recent durations are not merged while they number at most 1/16 of those already known."""
 
-NOTHING = Sketch()
+EMPTY = DurationHistogram()
 
 
 class Durations:
-    """What is known of one namespace. What is seen here counts at once, and is told to the store now and then."""
+    """Duration histograms of one namespace.
 
-    def __init__(self, means: Means, namespace: str) -> None:
-        self._means = means
+    Durations of this process count at once; the store gets them now and then.
+    """
+
+    def __init__(self, deps: EngineDeps, namespace: str) -> None:
+        self._deps = deps
         self._namespace = namespace
-        self._kept: Mapping[str, Sketch] = {}
-        # What is known in all of each tool that was asked for, until something of it changes.
-        self._known: dict[str, Sketch] = {}
-        # What the store does not have yet: not told, or being told. The latest are not counted up yet: it is done when
-        # somebody asks, and not at the end of every task.
-        self._latest: list[tuple[str, float]] = []
-        self._news: dict[str, Sketch] = {}
-        self._told: Mapping[str, Sketch] = {}
-        self._telling: asyncio.Future[None] | None = None
+        self._stored: Mapping[str, DurationHistogram] = {}
+        # The merged histogram of each requested tool, until one of its parts changes.
+        self._merged: dict[str, DurationHistogram] = {}
+        # Not stored yet: unsaved, or being saved. The latest are not merged into a histogram yet: this happens on a
+        # read, not at the end of every task.
+        self._recent: list[tuple[str, float]] = []
+        self._unsaved: dict[str, DurationHistogram] = {}
+        self._in_flight: Mapping[str, DurationHistogram] = {}
+        self._saving: asyncio.Future[None] | None = None
 
-    def note(self, task: Task) -> None:
-        """A body in this process has ended this task. Said once for each."""
-        if task.phase in MEASURED and task.finished_at is not None:
-            self._latest.append((task.tool.name, (task.finished_at - task.created_at).total_seconds()))
-            if len(self._latest) >= MOST:
+    def record(self, task: Task) -> None:
+        """Record a task that a body in this process has ended. Called once for each."""
+        if task.phase in MEASURED_PHASES and task.finished_at is not None:
+            self._recent.append((task.tool.name, (task.finished_at - task.created_at).total_seconds()))
+            if len(self._recent) >= MAX_DURATIONS:
                 self._count()
 
-    def of(self, tool: str) -> Sketch:
-        """How long the tasks of a tool take. The more are known, the more new ones it takes to be counted up."""
-        known = self._known.get(tool)
-        if known is not None and len(self._latest) * FEW <= known.total:
+    def histogram(self, tool: str) -> DurationHistogram:
+        """Return the durations of a tool's tasks. The more are known, the more recent ones it takes to merge again."""
+        known = self._merged.get(tool)
+        if known is not None and len(self._recent) * RECOUNT_FACTOR <= known.total:
             return known
         self._count()
-        known = self._kept.get(tool, NOTHING)
-        for more in (self._told.get(tool), self._news.get(tool)):
+        known = self._stored.get(tool, EMPTY)
+        for more in (self._in_flight.get(tool), self._unsaved.get(tool)):
             known = known if more is None else known.merged(more)
-        self._known[tool] = known
+        self._merged[tool] = known
         return known
 
     @property
-    def has_news(self) -> bool:
-        """Whether there is something that the store does not have."""
-        return bool(self._latest or self._news or self._told)
+    def has_unsaved(self) -> bool:
+        """Return whether there are durations that the store does not have."""
+        return bool(self._recent or self._unsaved or self._in_flight)
 
     async def refresh(self) -> None:
-        """Tell the store what is new, and hear what others have told it.
+        """Save new durations to the store, and load those of other processes.
 
         Raises:
-            StoreError: it can't be told now. What is new stays so.
+            StoreError: the store is unavailable. The new durations stay unsaved.
         """
-        while self._telling is not None:
-            await asyncio.wait([self._telling])
-        # In a job of its own: if whoever waits for it gives up, it must not be unclear what was kept.
-        self._telling = asyncio.ensure_future(self._tell())
-        await asyncio.shield(self._telling)
+        while self._saving is not None:
+            await asyncio.wait([self._saving])
+        # In a separate background task: if the waiter is cancelled, it must stay clear what was saved.
+        self._saving = asyncio.ensure_future(self._save())
+        await asyncio.shield(self._saving)
 
     def _count(self) -> None:
         latest: dict[str, list[float]] = {}
-        for tool, took in self._latest:
+        for tool, took in self._recent:
             latest.setdefault(tool, []).append(took)
-        self._latest.clear()
-        self._known.clear()
+        self._recent.clear()
+        self._merged.clear()
         for tool, seconds in latest.items():
-            self._news[tool] = self._news.get(tool, NOTHING).with_all(seconds)
+            self._unsaved[tool] = self._unsaved.get(tool, EMPTY).with_durations(seconds)
 
-    async def _tell(self) -> None:
+    async def _save(self) -> None:
         self._count()
-        self._told, self._news = self._news, {}
+        self._in_flight, self._unsaved = self._unsaved, {}
         try:
-            self._kept = await self._means.store.learn(self._namespace, self._told)
+            self._stored = await self._deps.store.merge_durations(self._namespace, self._in_flight)
         except BaseException:
-            for tool, sketch in self._told.items():
-                self._news[tool] = sketch.merged(self._news.get(tool, NOTHING))
+            for tool, sketch in self._in_flight.items():
+                self._unsaved[tool] = sketch.merged(self._unsaved.get(tool, EMPTY))
             raise
         finally:
-            self._told, self._telling = {}, None
-            self._known.clear()
+            self._in_flight, self._saving = {}, None
+            self._merged.clear()

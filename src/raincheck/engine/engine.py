@@ -1,6 +1,7 @@
-"""The engine: tools on a store. It takes tasks, runs them, and tells what became of them.
+"""The engine: creates tasks on a store, runs them, and reports their results.
 
-What can be asked of tasks from outside: ask for one, look at it, wait for it, answer it, steer it.
+`EngineBase` has the operations that need no worker: submit, view, follow, answer and control tasks. `Engine` adds the
+worker.
 """
 
 import asyncio
@@ -17,61 +18,62 @@ from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import HistoryEntry, Task, TaskId, View
 from raincheck.core.validation import check_name
 from raincheck.engine.durations import Durations
-from raincheck.engine.execution.api import Ended
-from raincheck.engine.follow import Following, Wakeups
-from raincheck.engine.inputs import check_answer, refusal, result_of
-from raincheck.engine.instances import Processes
-from raincheck.engine.isolation.function_ref import refuse_while_loading
+from raincheck.engine.execution.api import TaskOutcome
+from raincheck.engine.follow import TaskFollower, WaiterRegistry
+from raincheck.engine.inputs import check_answer, error_answer, result_or_raise
+from raincheck.engine.instances import WorkflowInstances
+from raincheck.engine.isolation.function_ref import forbid_while_loading
 from raincheck.engine.settings import Settings
-from raincheck.engine.submit import Means, Request, create_task
-from raincheck.engine.toolbox import Toolbox, recall
-from raincheck.engine.worker.supervisor import Machinery
+from raincheck.engine.submit import EngineDeps, SubmitRequest, create_task
+from raincheck.engine.toolbox import Toolbox, sync_definitions
+from raincheck.engine.worker.supervisor import Supervisor
 from raincheck.errors import ConfigurationError, ProtocolError
 from raincheck.stores.base import Store
 from raincheck.stores.commit import answer, apply
-from raincheck.stores.requests import PAGE_LIMIT, Page, Position, TaskQuery
+from raincheck.stores.requests import PAGE_LIMIT, Page, PageCursor, TaskQuery
 
-ME = Owner.local()
+LOCAL_OWNER = Owner.local()
 
 
-class Calls:
-    """The tasks of one namespace, as their owners see them.
+class EngineBase:
+    """The tasks of one namespace, scoped to their owners.
 
-    Everything takes an owner, and shows only what is theirs: the rest is `TaskNotFound`, as if it were not there.
+    Every method takes an owner and sees only that owner's tasks. Any other task raises `TaskNotFound`, as if it did not
+    exist.
     """
 
-    def __init__(self, means: Means, namespace: str, toolbox: Toolbox, settings: Settings) -> None:
+    def __init__(self, deps: EngineDeps, namespace: str, toolbox: Toolbox, settings: Settings) -> None:
         check_name(namespace, what="a namespace")
         self.namespace = namespace
         self.toolbox = toolbox
-        self._means = means
+        self._deps = deps
         self._settings = settings
-        self._wakeups = Wakeups()
-        self.processes = Processes(means, namespace, toolbox)
+        self._waiters = WaiterRegistry()
+        self.instances = WorkflowInstances(deps, namespace, toolbox)
 
     def submit(
         self,
         tool: str,
         arguments: Mapping[str, Json] | None = None,
         *,
-        owner: Owner = ME,
+        owner: Owner = LOCAL_OWNER,
         caller: Json = None,
         idempotency_key: str | None = None,
         ttl: timedelta | None = None,
         timeout: timedelta | None = None,
-        checks: bool = True,
+        validate: bool = True,
     ) -> asyncio.Future[Task]:
-        """Ask for a task, and await it. Then it is kept, and will run; perhaps it does so already.
+        """Submit a task. The awaited task is stored and will run; it may already be running.
 
-        `timeout` bounds the whole of it, besides the tool's own. Whoever has held the arguments against the tool's
-        schema already says so with `checks=False`.
+        `timeout` bounds the whole task, in addition to the tool's own timeout. A caller that has already validated the
+        arguments against the tool's schema passes `validate=False`.
 
         Raises:
-            UnknownTool, InvalidValue: the tool, or its arguments, can't be had.
+            UnknownTool, InvalidValue: the tool does not exist, or its arguments are invalid.
             QuotaExceeded: the owner has too many tasks.
-            IdempotencyConflict: the key was used for something else.
+            IdempotencyConflict: the key was used for a different request.
         """
-        request = Request(
+        request = SubmitRequest(
             self.namespace,
             owner,
             None if caller is None else encode(caller, what="the caller's identity"),
@@ -79,35 +81,35 @@ class Calls:
             ttl=ttl,
             timeout=timeout,
         )
-        now = self._means.clock.now()
+        now = self._deps.clock.now()
         found = self.toolbox.get(tool)
-        creation = create_task(found, arguments or {}, request, now=now, limits=self._means.limits, checks=checks)
-        return self._keep(creation, now)
+        creation = create_task(found, arguments or {}, request, now=now, limits=self._deps.limits, validate=validate)
+        return self._create(creation, now)
 
-    async def view(self, task_id: str, *, owner: Owner = ME) -> View:
-        """The task, its outcome if it has ended, its open questions if not.
+    async def view(self, task_id: str, *, owner: Owner = LOCAL_OWNER) -> View:
+        """Return the task, with its outcome if it has ended or its open input requests if it has not.
 
         Raises:
-            TaskNotFound: as everywhere: unknown, expired, or somebody else's.
+            TaskNotFound: the task is unknown, has expired, or belongs to another owner (as in every method).
         """
-        return await self._means.store.view(TaskId(task_id), self._scope(owner), now=self._means.clock.now())
+        return await self._deps.store.view(TaskId(task_id), self._scope(owner), now=self._deps.clock.now())
 
-    async def task(self, task_id: str, *, owner: Owner = ME) -> Task:
-        """The task alone: cheaper than a view of it."""
-        return await self._means.store.load(TaskId(task_id), self._scope(owner), now=self._means.clock.now())
+    async def task(self, task_id: str, *, owner: Owner = LOCAL_OWNER) -> Task:
+        """Return the task alone: cheaper than a view of it."""
+        return await self._deps.store.load(TaskId(task_id), self._scope(owner), now=self._deps.clock.now())
 
     async def wait(
         self,
         task_id: str,
         *,
-        owner: Owner = ME,
+        owner: Owner = LOCAL_OWNER,
         until: Callable[[Task], bool] = lambda task: task.is_terminal,
     ) -> View:
-        """Wait until the task has ended or, with `until`, until something else is so.
+        """Wait until the task has ended or until the predicate `until` holds.
 
         Raises:
-            TaskNotFound: there is no such task, or there is none any more.
-            ConfigurationError: the engine does not run.
+            TaskNotFound: the task does not exist, or no longer exists.
+            ConfigurationError: the engine is not running.
         """
         async with aclosing(self.follow(task_id, owner=owner)) as views:
             async for view in views:
@@ -116,128 +118,130 @@ class Calls:
         raise AssertionError("a task is followed to its end")
 
     def follow(
-        self, task_id: str, *, owner: Owner = ME, known: Task | None = None, within: float | None = None
+        self, task_id: str, *, owner: Owner = LOCAL_OWNER, last_seen: Task | None = None, timeout: float | None = None
     ) -> AsyncGenerator[View]:
-        """The task as it is, and again after each change, until it has ended. Changes in quick succession are one.
+        """Yield the task now and after each change, until it has ended. Changes in quick succession are coalesced.
 
-        Whoever has just submitted it gives it along as `known`: while nothing has happened to it, that need not be read
-        and told. With `within`, it also ends after so many seconds.
+        A caller that has just submitted the task passes it as `last_seen`: while it is unchanged, it is neither read
+        nor yielded again. With `timeout`, the iteration also ends after this many seconds.
 
         Raises:
-            TaskNotFound: there is no such task, or there is none any more.
-            ConfigurationError: the engine does not run.
+            TaskNotFound: the task does not exist, or no longer exists.
+            ConfigurationError: the engine is not running.
         """
-        return self._following(owner).one(TaskId(task_id), known, within)
+        return self._follower(owner).follow_one(TaskId(task_id), last_seen, timeout)
 
-    def follow_all(self, task_ids: Iterable[str], *, owner: Owner = ME) -> AsyncGenerator[View]:
-        """The same for many at once, until all have ended. What is not there, or not any more, is left out."""
-        return self._following(owner).many(map(TaskId, task_ids))
+    def follow_all(self, task_ids: Iterable[str], *, owner: Owner = LOCAL_OWNER) -> AsyncGenerator[View]:
+        """Follow many tasks at once, until all have ended. Tasks that do not exist (any more) are left out."""
+        return self._follower(owner).follow_many(map(TaskId, task_ids))
 
-    async def result(self, task_id: str, *, owner: Owner = ME) -> Json:
+    async def result(self, task_id: str, *, owner: Owner = LOCAL_OWNER) -> Json:
         """Wait until the task has ended, and return its result.
 
         Raises:
-            TaskFailed: it has none, or it reports an error.
-            TaskNotFound: there is no such task, or there is none any more.
+            TaskFailed: the task has no result, or its result is an error.
+            TaskNotFound: the task does not exist, or no longer exists.
         """
-        return result_of(task_id, Ended.of(await self.wait(task_id, owner=owner)))
+        return result_or_raise(task_id, TaskOutcome.from_view(await self.wait(task_id, owner=owner)))
 
     async def history(
-        self, task_id: str, *, owner: Owner = ME, after: int = 0, limit: int = PAGE_LIMIT
+        self, task_id: str, *, owner: Owner = LOCAL_OWNER, after: int = 0, limit: int = PAGE_LIMIT
     ) -> tuple[HistoryEntry, ...]:
-        """What happened to the task, oldest first, from a place on.
+        """Return the task's history after a given entry, oldest first.
 
-        The `detail` of an entry is for the operator: it has the traceback of an attempt that went wrong.
+        The `detail` of an entry is for the operator: it holds the traceback of a failed attempt.
         """
-        now = self._means.clock.now()
-        return await self._means.store.history(TaskId(task_id), self._scope(owner), now=now, after=after, limit=limit)
+        now = self._deps.clock.now()
+        return await self._deps.store.history(TaskId(task_id), self._scope(owner), now=now, after=after, limit=limit)
 
-    async def artifact(self, task_id: str, name: str, *, owner: Owner = ME) -> Json:
-        """An intermediate result that the task has kept; None if there is none of that name."""
-        now = self._means.clock.now()
-        found = await self._means.store.artifact(TaskId(task_id), name, self._scope(owner), now=now)
+    async def artifact(self, task_id: str, name: str, *, owner: Owner = LOCAL_OWNER) -> Json:
+        """Return an artifact that the task has stored; None if there is none of that name."""
+        now = self._deps.clock.now()
+        found = await self._deps.store.artifact(TaskId(task_id), name, self._scope(owner), now=now)
         return None if found is None else decode(found.content)
 
     async def list_tasks(
-        self, *, owner: Owner = ME, tool: str | None = None, after: Position | None = None, limit: int = 100
+        self, *, owner: Owner = LOCAL_OWNER, tool: str | None = None, after: PageCursor | None = None, limit: int = 100
     ) -> Page:
-        """The owner's tasks, newest first, a page at a time: go on with `after=page.next`."""
+        """List the owner's tasks, newest first. Pass `after=page.next` for the next page."""
         query = TaskQuery(self._scope(owner), tool=tool)
-        return await self._means.store.list_tasks(query, now=self._means.clock.now(), after=after, limit=limit)
+        return await self._deps.store.list_tasks(query, now=self._deps.clock.now(), after=after, limit=limit)
 
     async def answer(
-        self, task_id: str, answers: Mapping[str, Json], *, owner: Owner = ME, actor: str = "caller"
+        self, task_id: str, answers: Mapping[str, Json], *, owner: Owner = LOCAL_OWNER, actor: str = "caller"
     ) -> Task:
-        """Answer open questions by their keys: `{"elicit-0": {"action": "accept", "content": {...}}}`.
+        """Answer open input requests by their keys: `{"elicit-0": {"action": "accept", "content": {...}}}`.
 
-        Keys that are unknown, or answered already, are ignored.
+        Keys that are unknown or already answered are ignored.
 
         Raises:
-            InvalidValue: an answer is not what was asked for. All the questions stay open.
+            InvalidValue: an answer does not match its request. All the requests stay open.
         """
         for question in (await self.view(task_id, owner=owner)).inputs:
             if question.key in answers:
-                # In a thread: what checks it is imported when it is first needed, and that reads the disk.
+                # In a thread: the validator is imported on first use, which reads the disk.
                 await asyncio.to_thread(check_answer, question, answers[question.key])
         return await self._answer(task_id, answers, owner, actor)
 
-    async def refuse(
-        self, task_id: str, key: str, error: ProtocolError, *, owner: Owner = ME, actor: str = "caller"
+    async def answer_with_error(
+        self, task_id: str, key: str, error: ProtocolError, *, owner: Owner = LOCAL_OWNER, actor: str = "caller"
     ) -> Task:
-        """Answer an open question with an error, which the body gets in the place of an answer."""
-        return await self._answer(task_id, {key: refusal(error)}, owner, actor)
+        """Answer an open input request with an error, which the body receives in place of an answer."""
+        return await self._answer(task_id, {key: error_answer(error)}, owner, actor)
 
     async def _answer(self, task_id: str, answers: Mapping[str, Json], owner: Owner, actor: str) -> Task:
         payloads = {key: encode(value, what=f"the answer to {key!r}") for key, value in answers.items()}
-        now, limits, scope = self._means.clock.now(), self._means.limits, self._scope(owner)
-        return await answer(self._means.store, TaskId(task_id), scope, payloads, actor=actor, now=now, limits=limits)
+        now, limits, scope = self._deps.clock.now(), self._deps.limits, self._scope(owner)
+        return await answer(self._deps.store, TaskId(task_id), scope, payloads, actor=actor, now=now, limits=limits)
 
     async def cancel(
-        self, task_id: str, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None
+        self, task_id: str, *, owner: Owner = LOCAL_OWNER, actor: str = "caller", reason: str | None = None
     ) -> Task:
-        """Stop the task and its children for good, whatever process they run in.
+        """Cancel the task and its children, in whichever process they run.
 
         Raises:
-            IllegalTransition: it has ended already.
-            CancelRefused: it is a process, and its workflow does not allow it.
+            IllegalTransition: the task has already ended.
+            CancelRefused: the task is a workflow instance, and its workflow does not allow it.
         """
-        return await self.processes.cancel(task_id, owner, actor, reason)
+        return await self.instances.cancel(task_id, owner, actor, reason)
 
-    async def pause(self, task_id: str, *, owner: Owner = ME, actor: str = "caller", reason: str | None = None) -> Task:
-        """Hold the task back. One that runs stops at its next checkpoint."""
+    async def pause(
+        self, task_id: str, *, owner: Owner = LOCAL_OWNER, actor: str = "caller", reason: str | None = None
+    ) -> Task:
+        """Pause the task. If it is running, it stops at its next checkpoint."""
         return await self._apply(task_id, owner, Pause(actor, reason))
 
-    async def resume(self, task_id: str, *, owner: Owner = ME, actor: str = "caller") -> Task:
-        """Let a paused task go on."""
+    async def resume(self, task_id: str, *, owner: Owner = LOCAL_OWNER, actor: str = "caller") -> Task:
+        """Resume a paused task."""
         return await self._apply(task_id, owner, Resume(actor))
 
-    def _keep(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
-        return asyncio.ensure_future(self._means.store.create(creation, quota=self._settings.quota, now=now))
+    def _create(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
+        return asyncio.ensure_future(self._deps.store.create(creation, quota=self._settings.quota, now=now))
 
     async def release_key(self, task: Task) -> None:
-        """Let the task's idempotency key be used for another one. The task itself stays as it is."""
-        await self._means.store.release_key(task.id, task.idempotency_key or "")
+        """Release the task's idempotency key for use by another task. The task itself does not change."""
+        await self._deps.store.release_key(task.id, task.idempotency_key or "")
 
-    def _following(self, owner: Owner) -> Following:
-        return Following(self._means, self._wakeups, self._scope(owner), self._settings.look_every)
+    def _follower(self, owner: Owner) -> TaskFollower:
+        return TaskFollower(self._deps, self._waiters, self._scope(owner), self._settings.poll_interval)
 
     async def _apply(self, task_id: str, owner: Owner, command: Command) -> Task:
-        now = self._means.clock.now()
-        return await apply(self._means.store, TaskId(task_id), self._scope(owner), command, now=now)
+        now = self._deps.clock.now()
+        return await apply(self._deps.store, TaskId(task_id), self._scope(owner), command, now=now)
 
     def _scope(self, owner: Owner) -> Scope:
-        return Scope.of(self.namespace, owner)
+        return Scope.for_owner(self.namespace, owner)
 
 
-class Engine(Calls):
-    """Runs tasks with the tools of a toolbox, in this process, beside any others on the same store.
+class Engine(EngineBase):
+    """Runs tasks with the tools of a toolbox in this process, next to other processes on the same store.
 
         async with open_store("tasks.db") as store, Engine(store, toolbox) as engine:
             task = await engine.submit("build_report", {"year": 2026})
             print(await engine.result(task.id))
 
-    `namespace` keeps the tasks of unrelated servers on one store apart. With `works=False` it takes tasks and answers
-    for them, and leaves the running to other processes.
+    `namespace` separates the tasks of unrelated servers on one store. With `works=False`, the engine creates and serves
+    tasks, and leaves running them to other processes.
     """
 
     def __init__(
@@ -256,15 +260,15 @@ class Engine(Calls):
             )
         settings = settings or Settings()
         clock = clock or store.capabilities.clock or SystemClock()
-        super().__init__(Means(store, clock, settings.limits), namespace, toolbox, settings)
-        self.durations = Durations(self._means, namespace)
+        super().__init__(EngineDeps(store, clock, settings.limits), namespace, toolbox, settings)
+        self.durations = Durations(self._deps, namespace)
         """How long tasks take, by tool."""
         self._works = works
-        self._machinery: Machinery | None = None
+        self._supervisor: Supervisor | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self.recall()
+        await self.sync_definitions()
         self.start()
         return self
 
@@ -272,48 +276,48 @@ class Engine(Calls):
         await self.stop()
 
     def start(self) -> None:
-        """Begin to run tasks, those too that another process left behind.
+        """Start running tasks, including those that another process left behind.
 
         Raises:
-            ConfigurationError: it runs already.
+            ConfigurationError: the engine is already running.
         """
-        refuse_while_loading("an engine")
-        if self._machinery is not None:
+        forbid_while_loading("an engine")
+        if self._supervisor is not None:
             raise ConfigurationError("this engine runs already: make another one, or stop it first")
-        machinery = Machinery(
-            self._means,
+        machinery = Supervisor(
+            self._deps,
             self.namespace,
             self.toolbox,
             self._settings,
-            self._wakeups,
+            self._waiters,
             self.durations,
             works=self._works,
         )
         machinery.start()
-        self._machinery = machinery
+        self._supervisor = machinery
 
-    async def recall(self) -> None:
-        """Keep what the tools are made of that files define, and take in older ones that tasks wait for."""
-        await recall(self._means.store, self.namespace, self.toolbox)
+    async def sync_definitions(self) -> None:
+        """Store the definitions of tools that come from files, and load older versions that live tasks need."""
+        await sync_definitions(self._deps.store, self.namespace, self.toolbox)
 
     async def stop(self) -> None:
-        """Stop in good order: what has not ended within its grace goes back to the queue, for another process."""
-        if self._machinery is None:
+        """Shut down gracefully: tasks that do not end within their grace return to the queue for another process."""
+        if self._supervisor is None:
             return
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._machinery.stop())
+            self._stopping = asyncio.create_task(self._supervisor.stop())
         stopping = self._stopping
-        # Shielded, so that a caller who is cancelled in the middle does not leave half of it running.
+        # Shielded, so that cancelling the caller does not leave the shutdown half done.
         await asyncio.shield(stopping)
-        # Of several who wait for it, the first to go on may have started it again.
+        # If several callers wait, the first to resume may have started the engine again.
         if self._stopping is stopping:
-            self._machinery = self._stopping = None
+            self._supervisor = self._stopping = None
 
-    def _keep(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
-        begun = None if self._machinery is None else self._machinery.begin(creation, now)
-        return super()._keep(creation, now) if begun is None else begun
+    def _create(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
+        begun = None if self._supervisor is None else self._supervisor.try_start(creation, now)
+        return super()._create(creation, now) if begun is None else begun
 
-    def hurry(self) -> None:
-        """While it stops: wait no longer for bodies to end by themselves."""
-        if self._machinery is not None:
-            self._machinery.hurry()
+    def skip_grace(self) -> None:
+        """During a stop: do not wait any longer for bodies to end by themselves."""
+        if self._supervisor is not None:
+            self._supervisor.skip_grace()

@@ -1,6 +1,6 @@
-"""Seeing tasks change: one, or many at once. A store that is away for a while is waited for.
+"""Follow changes of one task or of many. While the store is unavailable, followers wait.
 
-One listener for the whole engine: hints from the store, passed on to whoever waits for that task.
+One listener serves the whole engine: it passes hints from the store to the waiters of each task.
 """
 
 import asyncio
@@ -9,178 +9,182 @@ from contextlib import contextmanager
 
 from raincheck.clock import Clock
 from raincheck.core.owner import Scope
-from raincheck.core.policies import pause_after
+from raincheck.core.policies import backoff_seconds
 from raincheck.core.records import Task, TaskId, View
-from raincheck.engine.submit import Means
+from raincheck.engine.submit import EngineDeps
 from raincheck.errors import ConfigurationError, StoreUnavailable, TaskNotFound
-from raincheck.stores.change_feed import ANYTHING, Hint
+from raincheck.stores.change_feed import ANY_TASK, ChangeHint
 
 
-class Woken:
-    """Which of the tasks that somebody waits for may have changed."""
+class TaskWaiter:
+    """Tracks which of the followed tasks may have changed."""
 
-    def __init__(self, task_ids: Iterable[TaskId], looks_at: float) -> None:
+    def __init__(self, task_ids: Iterable[TaskId], next_poll_at: float) -> None:
         self.task_ids = list(task_ids)
-        self.looks_at = looks_at
-        """When to look at all of them, whoever else is busy: a change may have been missed."""
+        self.next_poll_at = next_poll_at
+        """When to poll all of the tasks, whatever else is busy: a change may have been missed."""
         self.event = asyncio.Event()
         self._changed: set[TaskId] = set()
         self._ended: dict[TaskId, View] = {}
 
-    def tell(self, task_ids: Iterable[TaskId]) -> None:
+    def notify(self, task_ids: Iterable[TaskId]) -> None:
         self._changed.update(task_ids)
         self.event.set()
 
-    def tell_end(self, view: View) -> None:
+    def notify_ended(self, view: View) -> None:
         self._ended[view.task.id] = view
-        self.tell([view.task.id])
+        self.notify([view.task.id])
 
-    def take(self) -> set[TaskId]:
-        """Those since the last time."""
+    def pop_changed(self) -> set[TaskId]:
+        """Return the tasks that may have changed since the last call."""
         changed, self._changed = self._changed, set()
         self.event.clear()
         return changed
 
-    def take_end(self, task_id: TaskId) -> View | None:
-        """The end of a task, if that was told."""
+    def pop_ended(self, task_id: TaskId) -> View | None:
+        """Return the final view of a task, if there was a notification of it."""
         return self._ended.pop(task_id, None)
 
 
-class Wakeups:
-    """Who waits for which task, and who wants to hear of all."""
+class WaiterRegistry:
+    """The waiters of each task, and the listeners that receive all hints."""
 
     def __init__(self) -> None:
-        self._waiting: dict[TaskId, set[Woken]] = {}
-        self._hearing: dict[Callable[[Hint], None], Callable[[Task], bool]] = {}
+        self._waiters: dict[TaskId, set[TaskWaiter]] = {}
+        self._listeners: dict[Callable[[ChangeHint], None], Callable[[Task], bool]] = {}
 
     @property
     def is_listening(self) -> bool:
-        return bool(self._hearing)
+        return bool(self._listeners)
 
     @contextmanager
-    def hearing(self, hear: Callable[[Hint], None], has: Callable[[Task], bool]) -> Generator[None]:
-        """Tell somebody of every hint, who tells us what comes of the tasks that they have."""
-        self._hearing[hear] = has
+    def register_listener(
+        self, on_hint: Callable[[ChangeHint], None], has_task: Callable[[Task], bool]
+    ) -> Generator[None]:
+        """Register a listener for every hint. The listener reports the outcome of the tasks that it has."""
+        self._listeners[on_hint] = has_task
         try:
             yield
         finally:
-            del self._hearing[hear]
+            del self._listeners[on_hint]
 
-    def will_tell(self, task: Task) -> bool:
-        """Whether somebody has the task as it is here, and will tell what comes of it."""
-        return any(has(task) for has in self._hearing.values())
+    def will_notify(self, task: Task) -> bool:
+        """Return whether a listener has the task in this version, and will report its outcome."""
+        return any(has(task) for has in self._listeners.values())
 
-    def begin_waiting(self, task_ids: Iterable[TaskId], *, looks_at: float) -> Woken:
-        """What is told whenever one of the tasks may have changed, until the waiting is ended."""
-        woken = Woken(task_ids, looks_at)
+    def add_waiter(self, task_ids: Iterable[TaskId], *, next_poll_at: float) -> TaskWaiter:
+        """Return a waiter that is notified when one of the tasks may have changed, until it is removed."""
+        woken = TaskWaiter(task_ids, next_poll_at)
         for task_id in woken.task_ids:
-            self._waiting.setdefault(task_id, set()).add(woken)
+            self._waiters.setdefault(task_id, set()).add(woken)
         return woken
 
-    def end_waiting(self, woken: Woken) -> None:
-        for task_id in woken.task_ids:
-            waiting = self._waiting.get(task_id, set())
-            waiting.discard(woken)
+    def remove_waiter(self, waiter: TaskWaiter) -> None:
+        for task_id in waiter.task_ids:
+            waiting = self._waiters.get(task_id, set())
+            waiting.discard(waiter)
             if not waiting:
-                self._waiting.pop(task_id, None)
+                self._waiters.pop(task_id, None)
 
     def wake_all(self) -> None:
-        """Tell everybody: what they hear of has ended."""
-        self.tell(list(self._waiting))
+        """Wake every waiter: the source of their notifications has stopped."""
+        self.notify(list(self._waiters))
 
-    def wake_due(self, now: float, look_every: float) -> None:
-        """Tell those who have heard nothing for long of all that they wait for."""
-        due = {woken for waiting in self._waiting.values() for woken in waiting if woken.looks_at <= now}
+    def wake_due(self, now: float, poll_interval: float) -> None:
+        """Wake the waiters whose poll is due, with all of their tasks."""
+        due = {woken for waiting in self._waiters.values() for woken in waiting if woken.next_poll_at <= now}
         for woken in due:
-            woken.looks_at = now + look_every
-            woken.tell(woken.task_ids)
+            woken.next_poll_at = now + poll_interval
+            woken.notify(woken.task_ids)
 
-    def pass_on(self, hint: Hint) -> None:
-        """Tell of a hint whom it concerns."""
-        for hear in self._hearing:
+    def dispatch_hint(self, hint: ChangeHint) -> None:
+        """Pass a hint to all listeners, and to the waiters of its tasks."""
+        for hear in self._listeners:
             hear(hint)
-        self.tell(list(self._waiting) if hint == ANYTHING else hint)
+        self.notify(list(self._waiters) if hint == ANY_TASK else hint)
 
-    def tell(self, task_ids: Iterable[TaskId]) -> None:
-        """These may have changed."""
+    def notify(self, task_ids: Iterable[TaskId]) -> None:
+        """Notify the waiters that these tasks may have changed."""
         for task_id in task_ids:
-            for woken in self._waiting.get(task_id, ()):
-                woken.tell([task_id])
+            for woken in self._waiters.get(task_id, ()):
+                woken.notify([task_id])
 
-    def tell_end(self, view: View) -> None:
-        """Tell of a task that has ended, so that nobody has to read it: it will never change again."""
-        for woken in self._waiting.get(view.task.id, ()):
-            woken.tell_end(view)
+    def notify_ended(self, view: View) -> None:
+        """Notify the waiters of an ended task with its final view. They need not read it: it never changes again."""
+        for woken in self._waiters.get(view.task.id, ()):
+            woken.notify_ended(view)
 
 
-class Timer:
-    """Tells whoever waits for a task that its time is over."""
+class FollowTimer:
+    """Wakes a waiter when its timeout expires."""
 
-    def __init__(self, clock: Clock, seconds: float, woken: Woken) -> None:
-        self.is_over = False
-        self.tell: Callable[[], object] = woken.event.set
+    def __init__(self, clock: Clock, seconds: float, waiter: TaskWaiter) -> None:
+        self.is_expired = False
+        self.on_expired: Callable[[], object] = waiter.event.set
         self.cancel = clock.call_later(seconds, self._end)
 
     def _end(self) -> None:
-        self.is_over = True
-        self.tell()
+        self.is_expired = True
+        self.on_expired()
 
 
-class Following:
-    """Follows tasks from one moment on.
+class TaskFollower:
+    """Follows tasks as of the moment when it is created.
 
-    They are read as of that moment: whoever waits for a task sees its end, though it may not be kept any longer.
+    Reads are as of that moment: a follower sees the end of its task, even if the task has expired by then.
     """
 
-    def __init__(self, means: Means, wakeups: Wakeups, scope: Scope, look_every: float) -> None:
-        self._means = means
-        self._wakeups = wakeups
+    def __init__(self, deps: EngineDeps, waiters: WaiterRegistry, scope: Scope, poll_interval: float) -> None:
+        self._deps = deps
+        self._waiters = waiters
         self._scope = scope
-        self._look_every = look_every
-        self._began = means.clock.now()
+        self._poll_interval = poll_interval
+        self._began = deps.clock.now()
 
-    def one(self, task_id: TaskId, known: Task | None = None, within: float | None = None) -> AsyncGenerator[View]:
-        """The task as it is, and again after each change, until it has ended, or for so many seconds.
+    def follow_one(
+        self, task_id: TaskId, last_seen: Task | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[View]:
+        """Yield the task now and after each change, until it has ended or the timeout expires.
 
-        If an attempt in this process has it just as it is `known`, whatever comes of that is told: so it is not read
-        first, and what is known is not told again.
+        If an attempt in this process has the task in the version `last_seen`, its outcome will be reported here: the
+        task is not read first, and `last_seen` is not yielded again.
 
         Raises:
-            TaskNotFound: there is no such task, or there is none any more.
-            ConfigurationError: the engine does not run.
-            StoreUnavailable: it has stopped.
+            TaskNotFound: the task does not exist, or no longer exists.
+            ConfigurationError: the engine is not running.
+            StoreUnavailable: the engine has stopped.
         """
-        if known is not None:
-            # It may have ended since then, and not be kept any longer.
-            self._began = min(self._began, known.updated_at)
-        return self._follow([task_id], known, must_exist=True, within=within)
+        if last_seen is not None:
+            # It may have ended and expired since then.
+            self._began = min(self._began, last_seen.updated_at)
+        return self._follow([task_id], last_seen, must_exist=True, timeout=timeout)
 
-    def many(self, task_ids: Iterable[TaskId]) -> AsyncGenerator[View]:
-        """Each task as it is, and again after each of its changes, until all have ended or are gone."""
+    def follow_many(self, task_ids: Iterable[TaskId]) -> AsyncGenerator[View]:
+        """Yield each task now and after each of its changes, until all have ended or are gone."""
         return self._follow(task_ids)
 
     async def _follow(
         self,
         task_ids: Iterable[TaskId],
-        known: Task | None = None,
+        last_seen: Task | None = None,
         *,
         must_exist: bool = False,
-        within: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - on the engine's clock
     ) -> AsyncGenerator[View]:
-        if not self._wakeups.is_listening:
+        if not self._waiters.is_listening:
             raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
         seen = dict.fromkeys(task_ids, 0)
-        looks_at = self._means.clock.elapsed() + self._look_every
-        woken, timer = self._wakeups.begin_waiting(seen, looks_at=looks_at), None
+        looks_at = self._deps.clock.monotonic() + self._poll_interval
+        woken, timer = self._waiters.add_waiter(seen, next_poll_at=looks_at), None
         try:
-            timer = None if within is None else Timer(self._means.clock, within, woken)
+            timer = None if timeout is None else FollowTimer(self._deps.clock, timeout, woken)
             look_at = set(seen)
-            if known is not None and self._will_be_told(known):
-                seen, look_at = {known.id: known.version}, set[TaskId]()
+            if last_seen is not None and self._will_be_notified(last_seen):
+                seen, look_at = {last_seen.id: last_seen.version}, set[TaskId]()
             while seen:
                 for task_id in look_at & seen.keys():
                     try:
-                        view = self._told(woken, task_id) or await self._read_in_time(task_id, timer)
+                        view = self._ended_view(woken, task_id) or await self._read_in_time(task_id, timer)
                     except TaskNotFound:
                         if must_exist:
                             raise
@@ -193,48 +197,48 @@ class Following:
                         yield view
                     if view.task.is_terminal:
                         del seen[task_id]
-                if timer is not None and timer.is_over:
+                if timer is not None and timer.is_expired:
                     return
                 if seen:
                     await woken.event.wait()
-                    look_at = woken.take()
+                    look_at = woken.pop_changed()
         finally:
-            self._wakeups.end_waiting(woken)
+            self._waiters.remove_waiter(woken)
             if timer is not None:
                 timer.cancel()
 
-    def _will_be_told(self, known: Task) -> bool:
-        return self._scope.covers(known.namespace, known.owner) and self._wakeups.will_tell(known)
+    def _will_be_notified(self, known: Task) -> bool:
+        return self._scope.covers(known.namespace, known.owner) and self._waiters.will_notify(known)
 
-    def _told(self, woken: Woken, task_id: TaskId) -> View | None:
-        """The end of the task, if somebody in this process wrote it, and if it is for these eyes."""
-        view = woken.take_end(task_id)
+    def _ended_view(self, woken: TaskWaiter, task_id: TaskId) -> View | None:
+        """Return the final view of the task, if an attempt in this process wrote it and it is within the scope."""
+        view = woken.pop_ended(task_id)
         is_theirs = view is not None and self._scope.covers(view.task.namespace, view.task.owner)
         return view if is_theirs else None
 
-    async def _read_in_time(self, task_id: TaskId, timer: Timer | None) -> View | None:
-        """None if that takes too long."""
+    async def _read_in_time(self, task_id: TaskId, timer: FollowTimer | None) -> View | None:
+        """Read the task; None if the timeout expires first."""
         if timer is None:
             return await self._read(task_id)
-        if timer.is_over:
+        if timer.is_expired:
             return None
-        loop, wake = asyncio.get_running_loop(), timer.tell
+        loop, wake = asyncio.get_running_loop(), timer.on_expired
         try:
             async with asyncio.timeout(None) as scope:
-                timer.tell = lambda: scope.reschedule(loop.time())
+                timer.on_expired = lambda: scope.reschedule(loop.time())
                 try:
                     return await self._read(task_id)
                 finally:
-                    timer.tell = wake
+                    timer.on_expired = wake
         except TimeoutError:
             return None
 
     async def _read(self, task_id: TaskId) -> View:
         tries = 0
-        while self._wakeups.is_listening:
+        while self._waiters.is_listening:
             try:
-                return await self._means.store.view(task_id, self._scope, now=self._began)
+                return await self._deps.store.view(task_id, self._scope, now=self._began)
             except StoreUnavailable:
                 tries += 1
-                await self._means.clock.sleep(pause_after(tries))
+                await self._deps.clock.sleep(backoff_seconds(tries))
         raise StoreUnavailable("the engine", "it has stopped: ask again when it runs")

@@ -1,6 +1,6 @@
-"""Answers from outside: refused while the question is still open, if they are not what was asked for.
+"""Answers to input requests, and results of tasks.
 
-What comes back to whoever asked for something: the answer to a question, the result of a task.
+An answer that does not match its request is rejected while the request is still open.
 """
 
 from collections.abc import Mapping
@@ -9,24 +9,24 @@ from typing import Any, Generic, TypeVar, assert_never, cast
 
 from raincheck.core.payload import Json, Payload, decode
 from raincheck.core.records import InputKind, InputRequest
-from raincheck.engine.execution.api import Ended
+from raincheck.engine.execution.api import TaskOutcome
 from raincheck.errors import InvalidValue, ProtocolError, TaskFailed, ToolError
 
 T = TypeVar("T")
 
 ACTIONS = ("accept", "decline", "cancel")
-"""What can be said to a question."""
+"""The actions of an elicitation answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
-    """What somebody said to a question: yes with what was asked for, no, or nothing at all."""
+    """The user's reply to an input request: accepted with content, declined, or cancelled."""
 
     action: str
     """`accept`, `decline` or `cancel`."""
     content: Json
     value: T | None
-    """The content as the type that was asked for; None unless it was accepted."""
+    """The content as the requested type; None unless it was accepted."""
 
     @property
     def ok(self) -> bool:
@@ -34,8 +34,8 @@ class Reply(Generic[T]):
         return self.action == "accept"
 
 
-def schema_of(schema: type[object] | Mapping[str, Json]) -> Json:
-    """The JSON Schema of what is asked for: given as such, or by a pydantic model.
+def to_json_schema(schema: type[object] | Mapping[str, Json]) -> Json:
+    """Return the JSON Schema of the requested input, given as a schema or a pydantic model.
 
     Raises:
         InvalidValue: it is neither, or no form can ask for it.
@@ -44,7 +44,7 @@ def schema_of(schema: type[object] | Mapping[str, Json]) -> Json:
         return schema
     if not hasattr(schema, "model_json_schema"):
         raise InvalidValue(f"ask for a JSON Schema or a pydantic model, not {schema!r}")
-    # Forms have fields of few kinds, and the SDK knows how to write models as such. It takes a while to import.
+    # Forms support few kinds of fields, and the SDK knows how to render models as such. Its import is slow.
     from mcp.server.elicitation import render_elicitation_schema
 
     try:
@@ -53,11 +53,11 @@ def schema_of(schema: type[object] | Mapping[str, Json]) -> Json:
         raise InvalidValue(f"nobody can be asked for a {schema.__name__}: {error}") from error
 
 
-def read_reply(answer: Json, schema: type[T] | Mapping[str, Json]) -> Reply[T]:
-    """The reply in an answer: `{"action": "accept", "content": {...}}`.
+def parse_reply(answer: Json, schema: type[T] | Mapping[str, Json]) -> Reply[T]:
+    """Parse the reply in an answer: `{"action": "accept", "content": {...}}`.
 
     Raises:
-        InvalidValue: it has another shape, or its content is not what was asked for.
+        InvalidValue: it has another shape, or its content does not match the schema.
     """
     if not isinstance(answer, Mapping) or answer.get("action") not in ACTIONS:
         raise InvalidValue('an answer is {"action": "accept" | "decline" | "cancel", "content": …}')
@@ -75,26 +75,26 @@ def _read_model(content: Json, model: Any) -> object:  # noqa: ANN401 - any pyda
         raise InvalidValue(f"the answer is not a {model.__name__}: {error}") from error
 
 
-def result_of(task_id: str, ended: Ended) -> Json:
-    """The result of a task that has ended.
+def result_or_raise(task_id: str, ended: TaskOutcome) -> Json:
+    """Return the result of a task that has ended.
 
     Raises:
-        TaskFailed: it has none, or it reports an error.
+        TaskFailed: the task has no result, or its result is an error.
     """
     if ended.phase == "completed" and not ended.is_error:
         return ended.outcome
     raise TaskFailed(task_id, ended.phase, ended.message or "without a reason", ended.outcome)
 
 
-REFUSED = "error"
-"""The one field of what is kept as an answer where the caller had none but an error. No answer has only this."""
+ERROR_KEY = "error"
+"""The only field of a stored answer when the caller answered with an error. No other answer has only this field."""
 
 
-def check_may_ask(caller: Payload | None, kind: InputKind, request: Json) -> None:
-    """Refuse a question that the caller said it can't be asked: it would stay open for good.
+def check_capability(caller: Payload | None, kind: InputKind, request: Json) -> None:
+    """Reject an input request that the caller has no capability for: it would stay open forever.
 
-    What a caller can do is among what the server wrote down of the call, as `capabilities`; where nothing was written,
-    anything may be asked.
+    The caller's capabilities are part of what the server recorded of the call, as `capabilities`. If nothing was
+    recorded, any request is allowed.
 
     Raises:
         ToolError: for the caller to read.
@@ -107,11 +107,11 @@ def check_may_ask(caller: Payload | None, kind: InputKind, request: Json) -> Non
 
 
 def missing_capability(capabilities: Mapping[str, Json], kind: InputKind, request: Json) -> str | None:
-    """What a caller would have had to declare to be asked this; None if it may be asked."""
+    """Return the capability that the caller would need to declare for this request; None if it is allowed."""
     declared = capabilities.get(kind)
     if kind is InputKind.ELICITATION and isinstance(declared, Mapping) and isinstance(request, Mapping):
         mode = str(request.get("mode", "form"))
-        # One that names no way at all is asked with forms: there was nothing else once.
+        # An elicitation capability without modes means forms, the only mode that once existed.
         if mode not in (declared or {"form": {}}):
             return f"{kind}.{mode}"
     takes_tools = isinstance(declared, Mapping) and "tools" in declared
@@ -121,18 +121,18 @@ def missing_capability(capabilities: Mapping[str, Json], kind: InputKind, reques
     return str(kind) if declared is None else None
 
 
-def check_answer(question: InputRequest, answer: Json) -> None:
-    """Refuse an answer that does not fit its question.
+def check_answer(input_request: InputRequest, answer: Json) -> None:
+    """Reject an answer that does not match its request.
 
     Raises:
-        InvalidValue: it says what is wrong with it. The question stays open.
+        InvalidValue: the message says what is wrong. The request stays open.
     """
-    what = f"the answer to {question.key!r}"
+    what = f"the answer to {input_request.key!r}"
     if not isinstance(answer, Mapping):
         raise InvalidValue(f"{what} must be an object, not {type(answer).__name__}")
-    match question.kind:
+    match input_request.kind:
         case InputKind.ELICITATION:
-            _check_elicited(what, question, answer)
+            _check_elicitation(what, input_request, answer)
         case InputKind.SAMPLING:
             is_message = isinstance(answer.get("model"), str) and isinstance(answer.get("content"), Mapping | list)
             if not is_message or answer.get("role") not in ("user", "assistant"):
@@ -141,42 +141,42 @@ def check_answer(question: InputRequest, answer: Json) -> None:
             if not isinstance(answer.get("roots"), list):
                 raise InvalidValue(f"{what} is an object with a list of roots")
         case _:
-            assert_never(question.kind)
+            assert_never(input_request.kind)
 
 
-def refusal(error: ProtocolError) -> Json:
-    """What is kept as the answer of a caller that answered with an error."""
+def error_answer(error: ProtocolError) -> Json:
+    """Return the stored form of an answer that is an error."""
     told: dict[str, Any] = {"code": error.code, "message": str(error), "data": error.data}
-    return {REFUSED: {name: value for name, value in told.items() if value is not None}}
+    return {ERROR_KEY: {name: value for name, value in told.items() if value is not None}}
 
 
-def read_answer(answer: Json) -> Json:
-    """An answer as it was given.
+def unwrap_answer(answer: Json) -> Json:
+    """Return an answer as the caller gave it.
 
     Raises:
-        ProtocolError: the caller answered with it.
+        ProtocolError: the caller answered with this error.
     """
-    error = answer.get(REFUSED) if isinstance(answer, Mapping) and len(answer) == 1 else None
+    error = answer.get(ERROR_KEY) if isinstance(answer, Mapping) and len(answer) == 1 else None
     if isinstance(error, Mapping):
         code = error.get("code")
         raise ProtocolError(str(error.get("message")), code if isinstance(code, int) else 0, error.get("data"))
     return answer
 
 
-def _check_elicited(what: str, question: InputRequest, answer: Mapping[str, Json]) -> None:
+def _check_elicitation(what: str, question: InputRequest, answer: Mapping[str, Json]) -> None:
     action, content = answer.get("action"), answer.get("content")
     if action not in ACTIONS:
         raise InvalidValue(f'{what} is {{"action": "accept", "content": …}} or has the action "decline" or "cancel"')
     if action == "accept":
         request = decode(question.request)
         assert isinstance(request, Mapping)  # noqa: S101 - we wrote it
-        # What is asked for by sending somebody to a page has no schema, and no content.
+        # URL mode, which sends the user to a page, has no schema and no content.
         if "requestedSchema" in request:
             _check_content(what, content, request["requestedSchema"])
 
 
 def _check_content(what: str, content: Json, schema: Any) -> None:  # noqa: ANN401 - any JSON Schema
-    # It takes a tenth of a second to import, and most programs never need it.
+    # The import takes a tenth of a second, and most programs never need it.
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -188,13 +188,13 @@ def _check_content(what: str, content: Json, schema: Any) -> None:  # noqa: ANN4
         kind = validator_for(schema)
         kind.check_schema(schema)
     except SchemaError:
-        # It was asked with a schema that is none. That is not the answer's fault.
+        # The request's schema is invalid. That is not the answer's fault.
         return
-    # With no registry but an empty one, so that no schema makes us fetch anything.
+    # An empty registry, so that no schema makes us fetch anything.
     try:
         error = next(iter(kind(schema, registry=Registry()).iter_errors(content)), None)
     except (Unresolvable, RecursionError):
-        # Likewise: it refers to what is not there, or to itself.
+        # As above: the schema has an unresolvable reference, or refers to itself.
         return
     if error is not None:
         where = f" at {error.json_path}" if error.absolute_path else ""

@@ -1,4 +1,4 @@
-"""Processes as seen from outside: what can be done with one, doing it, and finding those in a state."""
+"""Workflow instances: list and take transitions, cancel, and find instances by state."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,24 +8,31 @@ from raincheck.core.decide import decide
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import Journal, State, Task, TaskId
-from raincheck.engine.submit import Means
+from raincheck.engine.submit import EngineDeps
 from raincheck.engine.toolbox import Toolbox
-from raincheck.engine.workflow import Available, Closed, Fired, NotCancellable, Process, Situation
+from raincheck.engine.workflow import (
+    AvailableTransition,
+    InstanceSnapshot,
+    NotCancellable,
+    PlannedTransition,
+    StateMachine,
+    TransitionClosed,
+)
 from raincheck.errors import CancelRefused, InvalidValue, TransitionRefused
-from raincheck.stores.commit import keep
-from raincheck.stores.requests import Page, Position, TaskQuery
+from raincheck.stores.commit import commit_until_current
+from raincheck.stores.requests import Page, PageCursor, TaskQuery
 
-ME = Owner.local()
+LOCAL_OWNER = Owner.local()
 
 
-class Processes:
-    """The processes of one namespace, as their owners see them.
+class WorkflowInstances:
+    """The workflow instances of one namespace, scoped to their owners.
 
-    Where the owner is None, whoever's they are: for programs that decide themselves who may do what.
+    An owner of None covers every owner: for programs that do their own authorization.
     """
 
-    def __init__(self, means: Means, namespace: str, toolbox: Toolbox) -> None:
-        self._means = means
+    def __init__(self, deps: EngineDeps, namespace: str, toolbox: Toolbox) -> None:
+        self._deps = deps
         self._namespace = namespace
         self._toolbox = toolbox
 
@@ -34,66 +41,68 @@ class Processes:
         task_id: str,
         action: str,
         *,
-        owner: Owner | None = ME,
+        owner: Owner | None = LOCAL_OWNER,
         actor: str = "caller",
         reason: str | None = None,
         data: Mapping[str, Json] | None = None,
     ) -> Task:
-        """Take a process along one of its transitions, whatever process of the machine it runs in. `data` is added.
+        """Take a transition of an instance, in whichever process it runs. `data` is merged into its data.
 
         Raises:
-            TransitionRefused: its workflow does not allow that now. It says why.
-            TaskNotFound, InvalidValue: there is no such process.
+            TransitionRefused: the workflow does not allow it now. The message says why.
+            TaskNotFound, InvalidValue: there is no such instance.
         """
 
         def ask(journal: Journal) -> Command:
-            situation, process = self._look(journal)
+            situation, process = self._load_state_machine(journal)
             if journal.task.is_terminal:
                 raise TransitionRefused(task_id, action, situation.state, f"it is {journal.task.phase} already")
             try:
                 fired = process.fire(situation, action, data, reason)
-            except Closed as closed:
+            except TransitionClosed as closed:
                 raise TransitionRefused(task_id, action, situation.state, str(closed)) from closed
-            return command_of(fired, situation, actor)
+            return transition_command(fired, situation, actor)
 
-        return await self._steer(task_id, owner, ask)
+        return await self._decide_and_commit(task_id, owner, ask)
 
     async def cancel(self, task_id: str, owner: Owner, actor: str, reason: str | None) -> Task:
-        """Cancel a task. One that is a process is cancelled as its workflow says.
+        """Cancel a task. A workflow instance is cancelled as its workflow defines.
 
         Raises:
             CancelRefused: the workflow does not allow it.
-            IllegalTransition: the task, which is no process, has ended already.
+            IllegalTransition: the task, which is not an instance, has already ended.
         """
-        store, limits, scope = self._means.store, self._means.limits, self._scope(owner)
+        store, limits, scope = self._deps.store, self._deps.limits, self._scope(owner)
 
         async def read_and_decide() -> tuple[Task, Change | None]:
-            now = self._means.clock.now()
+            now = self._deps.clock.now()
             task, command = await store.load(TaskId(task_id), scope, now=now), Cancel(actor, reason)
             if task.state is not None:
-                # Its workflow is asked, which goes by more than the record.
+                # The workflow decides, and needs more than the task record.
                 journal = await store.journal(TaskId(task_id), scope, now=now)
                 task, command = journal.task, self._cancel_of(journal, actor, reason)
             return task, decide(task, command, now, limits)
 
-        return await keep(store, read_and_decide)
+        return await commit_until_current(store, read_and_decide)
 
     def _cancel_of(self, journal: Journal, actor: str, reason: str | None) -> Command:
         task = journal.task
         if task.state is not None and task.is_terminal:
             raise CancelRefused(task.id, "already-completed", f"it has ended in state {task.state.name!r}")
-        situation, process = self._look(journal)
+        situation, process = self._load_state_machine(journal)
         try:
             fired = process.cancel(situation, reason)
         except NotCancellable as no:
             raise CancelRefused(task.id, no.reason, str(no)) from no
-        return command_of(fired, situation, actor)
+        return transition_command(fired, situation, actor)
 
-    async def available(self, task_id: str, *, owner: Owner | None = ME) -> Sequence[Available]:
-        """The transitions out of the state that a process is in, each with the reason if it is closed."""
-        now = self._means.clock.now()
-        journal = await self._means.store.journal(TaskId(task_id), self._scope(owner), now=now)
-        situation, process = self._look(journal)
+    async def available_transitions(
+        self, task_id: str, *, owner: Owner | None = LOCAL_OWNER
+    ) -> Sequence[AvailableTransition]:
+        """Return the transitions out of an instance's state, each with the reason if it is closed."""
+        now = self._deps.clock.now()
+        journal = await self._deps.store.journal(TaskId(task_id), self._scope(owner), now=now)
+        situation, process = self._load_state_machine(journal)
         return () if journal.task.is_terminal else process.available(situation)
 
     async def find(
@@ -102,57 +111,66 @@ class Processes:
         *,
         state: str | None = None,
         subject: str | None = None,
-        owner: Owner | None = ME,
-        after: Position | None = None,
+        owner: Owner | None = LOCAL_OWNER,
+        after: PageCursor | None = None,
         limit: int = 100,
     ) -> Page:
-        """Processes in a state of a workflow, or about something, newest first."""
+        """Find instances by workflow, state or subject, newest first."""
         query = TaskQuery(self._scope(owner), tool=workflow, state=state, subject=subject)
-        return await self._means.store.list_tasks(query, now=self._means.clock.now(), after=after, limit=limit)
+        return await self._deps.store.list_tasks(query, now=self._deps.clock.now(), after=after, limit=limit)
 
-    async def statistics(self, workflow: str, *, owner: Owner | None = ME) -> Mapping[str, int]:
-        """How many processes of a workflow are in each state, ended ones too while they are kept."""
-        counts = await self._means.store.count_states(self._scope(owner), now=self._means.clock.now())
+    async def count_by_state(self, workflow: str, *, owner: Owner | None = LOCAL_OWNER) -> Mapping[str, int]:
+        """Count a workflow's instances in each state, including ended ones that are still stored."""
+        counts = await self._deps.store.count_states(self._scope(owner), now=self._deps.clock.now())
         return {state: count for (tool, state), count in sorted(counts.items()) if tool == workflow}
 
-    async def _steer(self, task_id: str, owner: Owner | None, ask: Callable[[Journal], Command]) -> Task:
-        store, limits, scope = self._means.store, self._means.limits, self._scope(owner)
+    async def _decide_and_commit(
+        self, task_id: str, owner: Owner | None, make_command: Callable[[Journal], Command]
+    ) -> Task:
+        store, limits, scope = self._deps.store, self._deps.limits, self._scope(owner)
 
         async def read_and_decide() -> tuple[Task, Change | None]:
-            now = self._means.clock.now()
+            now = self._deps.clock.now()
             journal = await store.journal(TaskId(task_id), scope, now=now)
-            return journal.task, decide(journal.task, ask(journal), now, limits)
+            return journal.task, decide(journal.task, make_command(journal), now, limits)
 
-        return await keep(store, read_and_decide)
+        return await commit_until_current(store, read_and_decide)
 
-    def _look(self, journal: Journal) -> tuple[Situation, Process]:
+    def _load_state_machine(self, journal: Journal) -> tuple[InstanceSnapshot, StateMachine]:
         task = journal.task
         if task.state is None:
             raise InvalidValue(f"task {task.id!r} is no process: its tool {task.tool.name!r} has no states")
         tool = self._toolbox.find(task.tool)
-        if tool is None or tool.process is None:
+        if tool is None or tool.state_machine is None:
             raise InvalidValue(
                 f"task {task.id!r} is a process of workflow {task.tool.name!r} in version {task.tool.version!r}, which "
                 f"is not served here: ask a server that has it, or have an operator cancel the task"
             )
-        return situation_of(journal, task.state), tool.process
+        return instance_snapshot(journal, task.state), tool.state_machine
 
     def _scope(self, owner: Owner | None) -> Scope:
-        return Scope.within(self._namespace) if owner is None else Scope.of(self._namespace, owner)
+        return Scope.for_namespace(self._namespace) if owner is None else Scope.for_owner(self._namespace, owner)
 
 
-def situation_of(journal: Journal, state: State) -> Situation:
-    """Where the process is, as it was read."""
+def instance_snapshot(journal: Journal, state: State) -> InstanceSnapshot:
+    """Return the instance's position and data as they were read."""
     data = _mapping({} if journal.variables is None else decode(journal.variables))
-    return Situation(state.name, state.number, state.since, _mapping(decode(journal.arguments)), data)
+    return InstanceSnapshot(state.name, state.number, state.since, _mapping(decode(journal.arguments)), data)
 
 
-def command_of(fired: Fired, situation: Situation, actor: str, fence: int | None = None) -> Command:
-    """What does it. A process that is cancelled ends with its transition; others when what comes of them is written."""
-    is_new = dict(fired.data) != dict(situation.data)
-    variables = encode(dict(fired.data), what="the data of the process") if is_new else None
-    into = Transition(fired.action, situation.state, situation.number, fired.to, actor, fired.reason, variables, fence)
-    return Cancel(actor, fired.reason, into) if fired.kind == "cancel" else into
+def transition_command(
+    planned: PlannedTransition, situation: InstanceSnapshot, actor: str, fence: int | None = None
+) -> Command:
+    """Return the command for a transition.
+
+    An instance that is cancelled ends with its transition; others end when the outcome of their body is written.
+    """
+    is_new = dict(planned.data) != dict(situation.data)
+    variables = encode(dict(planned.data), what="the data of the process") if is_new else None
+    into = Transition(
+        planned.action, situation.state, situation.number, planned.to, actor, planned.reason, variables, fence
+    )
+    return Cancel(actor, planned.reason, into) if planned.kind == "cancel" else into
 
 
 def _mapping(value: Json) -> Mapping[str, Json]:

@@ -1,8 +1,6 @@
-"""How an engine works: how much at once, how often it looks, how long it waits. Times are in seconds.
+"""Engine settings, and the checks of engine and tool settings. Times are in seconds.
 
-What can't work is refused where a tool is made, and not when its first task runs.
-
-What everything in an engine works with.
+Invalid settings are rejected when the tool or the engine is made, not when its first task runs.
 """
 
 import inspect
@@ -18,55 +16,55 @@ from raincheck.core.policies import Retention, RetryPolicy
 from raincheck.core.validation import check_name
 from raincheck.engine.execution.context import SyncTaskContext, TaskContext
 from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.stores.requests import LONGEST_LEASE, PAGE_LIMIT
+from raincheck.stores.requests import MAX_LEASE, PAGE_LIMIT
 
-LONGEST_TIMEOUT = timedelta(days=366).total_seconds()
+MAX_TIMEOUT = timedelta(days=366).total_seconds()
 
-CONTEXTS: dict[str, type] = {kind.__name__: kind for kind in (TaskContext, SyncTaskContext)}
+CONTEXT_TYPES: dict[str, type] = {kind.__name__: kind for kind in (TaskContext, SyncTaskContext)}
 
 
-def check_seconds(what: str, value: Any, *, least: float, most: float) -> None:  # noqa: ANN401 - whatever somebody gave
-    """Refuse what is no number of seconds within bounds.
+def check_seconds(what: str, value: Any, *, minimum: float, maximum: float) -> None:  # noqa: ANN401 - any value a caller passes
+    """Reject a value that is not a number of seconds within bounds.
 
     Raises:
-        ConfigurationError: it says what is wrong with it.
+        ConfigurationError: the message says what is wrong.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(f"{what} is a number of seconds, not {value!r}")
-    if not (math.isfinite(value) and least <= value <= most):
-        raise ConfigurationError(f"{what} is from {least:g} to {most:.0f} seconds, not {value}")
+    if not (math.isfinite(value) and minimum <= value <= maximum):
+        raise ConfigurationError(f"{what} is from {minimum:g} to {maximum:.0f} seconds, not {value}")
 
 
-def check_count(what: str, value: Any, *, least: int, most: int) -> None:  # noqa: ANN401 - likewise
-    """Refuse what is no whole number within bounds.
-
-    Raises:
-        ConfigurationError: it says what is wrong with it.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigurationError(f"{what} is a whole number from {least} to {most}, not {value!r}")
-
-
-def check_kind(what: str, value: object, kind: type) -> None:
-    """Refuse what is not of a kind.
+def check_count(what: str, value: Any, *, minimum: int, maximum: int) -> None:  # noqa: ANN401 - as above
+    """Reject a value that is not a whole number within bounds.
 
     Raises:
-        ConfigurationError: it says what is wanted.
+        ConfigurationError: the message says what is wrong.
     """
-    if not isinstance(value, kind):
-        raise ConfigurationError(f"{what} is a {kind.__name__}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise ConfigurationError(f"{what} is a whole number from {minimum} to {maximum}, not {value!r}")
+
+
+def check_type(what: str, value: object, expected: type) -> None:
+    """Reject a value that is not of this type.
+
+    Raises:
+        ConfigurationError: the message names the expected type.
+    """
+    if not isinstance(value, expected):
+        raise ConfigurationError(f"{what} is a {expected.__name__}, not {value!r}")
 
 
 def is_coroutine_function(fn: object) -> bool:
-    """Whether calling it gives something to await: also an object that is called like a coroutine."""
-    return any(inspect.iscoroutinefunction(one) for one in (fn, getattr(fn, "__call__", None)))  # noqa: B004 - what it does when called
+    """Return whether calling it returns an awaitable. Includes objects with an async `__call__`."""
+    return any(inspect.iscoroutinefunction(one) for one in (fn, getattr(fn, "__call__", None)))  # noqa: B004 - checks the behaviour of a call
 
 
 def check_body(name: str, body: Callable[..., Any], *, is_isolated: bool) -> None:
-    """Refuse a function that can't be a body.
+    """Reject a function that can't be a body.
 
     Raises:
-        ConfigurationError: it says why.
+        ConfigurationError: the message says why.
     """
     if not callable(body):
         raise ConfigurationError(f"tool {name!r} is a function, not {body!r}")
@@ -80,14 +78,14 @@ def check_body(name: str, body: Callable[..., Any], *, is_isolated: bool) -> Non
     _check_context(name, body)
 
 
-def check_versions(name: str, version: Any, continues: Any) -> None:  # noqa: ANN401 - likewise
-    """Refuse a name or versions that can't be kept.
+def check_versions(name: str, version: Any, continues: Any) -> None:  # noqa: ANN401 - as above
+    """Reject a name or versions that can't be stored.
 
     Raises:
-        ConfigurationError: it says which.
+        ConfigurationError: the message says which.
     """
-    check_kind(f"tool {name!r}: version", version, str)
-    check_kind(f"tool {name!r}: continues, the versions it can go on with,", continues, tuple)
+    check_type(f"tool {name!r}: version", version, str)
+    check_type(f"tool {name!r}: continues, the versions it can go on with,", continues, tuple)
     try:
         check_name(name, what="a tool's name")
         for one in (version, *continues):
@@ -96,24 +94,24 @@ def check_versions(name: str, version: Any, continues: Any) -> None:  # noqa: AN
         raise ConfigurationError(str(error)) from error
 
 
-def check_retries(name: str, retry: object, retry_on: Any, retention: object) -> None:  # noqa: ANN401 - likewise
-    """Refuse policies that are none.
+def check_policies(name: str, retry: object, retry_on: Any, retention: object) -> None:  # noqa: ANN401 - as above
+    """Reject values that are not policies.
 
     Raises:
-        ConfigurationError: it says which.
+        ConfigurationError: the message says which.
     """
-    check_kind(f"tool {name!r}: retry", retry, RetryPolicy)
-    check_kind(f"tool {name!r}: retention", retention, Retention)
+    check_type(f"tool {name!r}: retry", retry, RetryPolicy)
+    check_type(f"tool {name!r}: retention", retention, Retention)
     is_types = isinstance(retry_on, tuple) and all(
         isinstance(one, type) and issubclass(one, BaseException)
-        for one in retry_on  # pyright: ignore[reportUnknownVariableType] - whatever somebody gave
+        for one in retry_on  # pyright: ignore[reportUnknownVariableType] - any value a caller passes
     )
     if not is_types:
         raise ConfigurationError(f"tool {name!r}: retry_on is a tuple of types of errors, not {retry_on!r}")
 
 
 def check_priority(name: str, priority: object) -> None:
-    check_count(f"tool {name!r}: priority", priority, least=PRIORITIES[0], most=PRIORITIES[-1])
+    check_count(f"tool {name!r}: priority", priority, minimum=PRIORITIES[0], maximum=PRIORITIES[-1])
 
 
 def _check_context(name: str, body: Callable[..., Any]) -> None:
@@ -132,13 +130,13 @@ def _check_context(name: str, body: Callable[..., Any]) -> None:
 
 
 def context_parameters(body: Callable[..., Any]) -> dict[str, type]:
-    """Which parameters are annotated as a context; in a string too, which need not be one that can be evaluated."""
+    """Return the parameters annotated as a context. A string annotation counts, even if it can't be evaluated."""
     found: dict[str, type] = {}
     for name, parameter in inspect.signature(body).parameters.items():
         note = parameter.annotation
-        # Quotes that were postponed with the rest of the annotation are part of it.
+        # With postponed evaluation, the quotes of a string annotation are part of it.
         words = note.strip("'\"").rpartition(".")[2] if isinstance(note, str) else getattr(note, "__name__", "")
-        context = CONTEXTS.get(words)
+        context = CONTEXT_TYPES.get(words)
         if context is not None:
             found[name] = context
         elif name == "task" and (note is parameter.empty or "TaskContext" in str(note)):
@@ -151,37 +149,37 @@ def context_parameters(body: Callable[..., Any]) -> dict[str, type]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What can be set for an engine. The defaults suit a server with a file of its own."""
+    """The settings of an engine. The defaults suit a server with its own database file."""
 
     concurrency: int = 32
-    """How many attempts run at once in this process. Most bodies wait for others most of the time."""
+    """Maximum concurrent attempts in this process. Most bodies wait for other systems most of the time."""
     queues: frozenset[str] | None = None
-    """The tools whose tasks this process runs, by name: each has a queue of its own. None is all of them."""
+    """The tools whose tasks this process runs, by name: each has its own queue. None means all of them."""
     lease: float = 15.0
-    """How long a task stays with a process that has died. It is extended three times in that time."""
-    patience: float = 2.0
-    """How long a body that waits keeps its place before it parks, if nobody else needs it."""
+    """How long a task stays with a process that has died. A lease is extended three times in this time."""
+    park_after: float = 2.0
+    """How long a waiting body keeps its slot before it parks, if no other task needs the slot."""
     grace: float = 10.0
-    """How long bodies may go on when the engine is told to stop, before they are handed back."""
-    report_every: float = 0.25
-    """How often progress is written at most."""
-    look_every: float = 5.0
-    """How often to look for work that nobody told of."""
-    prune_every: float = 60.0
-    """How often to forget what has expired."""
+    """How long bodies may keep running when the engine stops, before their tasks are released."""
+    progress_interval: float = 0.25
+    """Minimum interval between writes of progress."""
+    poll_interval: float = 5.0
+    """Interval of polling for work that no notification announced."""
+    prune_interval: float = 60.0
+    """Interval of pruning expired tasks."""
     limits: Limits = field(default_factory=Limits)
-    """Bounds on one task."""
+    """Limits of one task."""
     quota: Quota = field(default_factory=lambda: Quota(live=10_000))
-    """Bounds on one owner."""
+    """Limits of one owner."""
 
     def __post_init__(self) -> None:
-        check_count("concurrency", self.concurrency, least=1, most=PAGE_LIMIT)
+        check_count("concurrency", self.concurrency, minimum=1, maximum=PAGE_LIMIT)
         if self.queues is not None:
-            check_kind("queues", self.queues, frozenset)
+            check_type("queues", self.queues, frozenset)
             if not self.queues:
                 raise ConfigurationError("queues names no tool: name some, or leave it out for all of them")
-        check_kind("limits", self.limits, Limits)
-        check_kind("quota", self.quota, Quota)
-        for name in ("lease", "patience", "grace", "report_every", "look_every", "prune_every"):
-            least = 0.0 if name in ("patience", "grace", "report_every") else 0.01
-            check_seconds(name, getattr(self, name), least=least, most=LONGEST_LEASE.total_seconds())
+        check_type("limits", self.limits, Limits)
+        check_type("quota", self.quota, Quota)
+        for name in ("lease", "park_after", "grace", "progress_interval", "poll_interval", "prune_interval"):
+            least = 0.0 if name in ("park_after", "grace", "progress_interval") else 0.01
+            check_seconds(name, getattr(self, name), minimum=least, maximum=MAX_LEASE.total_seconds())

@@ -1,4 +1,4 @@
-"""Running as a program of its own, until it is told to stop."""
+"""Run an engine as a standalone program until it receives a stop signal."""
 
 import asyncio
 import signal
@@ -7,31 +7,31 @@ from contextlib import contextmanager
 
 from raincheck.engine.engine import Engine
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def run_until_signal(engine: Engine) -> None:
-    """Run the engine until SIGTERM or SIGINT, then stop in good order. A second signal cuts the waiting short."""
-    with signals(engine.hurry) as told:
+    """Run the engine until SIGTERM or SIGINT, then stop gracefully. A second signal skips the grace period."""
+    with stop_signals(engine.skip_grace) as told:
         async with engine:
             await told.wait()
 
 
 @contextmanager
-def signals(hurry: Callable[[], None]) -> Generator[asyncio.Event]:
-    """An event that is set by the first signal to stop. Every further one hurries."""
+def stop_signals(on_repeat: Callable[[], None]) -> Generator[asyncio.Event]:
+    """Yield an event that the first stop signal sets. Every further signal calls `on_repeat`."""
     told = asyncio.Event()
 
     def tell() -> None:
         if told.is_set():
-            hurry()
+            on_repeat()
         told.set()
 
     loop = asyncio.get_running_loop()
-    for number in SIGNALS:
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, tell)
     try:
         yield told
     finally:
-        for number in SIGNALS:
+        for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)

@@ -1,4 +1,4 @@
-"""How a call of a tool becomes a new task."""
+"""Create a new task from a tool call."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from raincheck.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Who calls a tool on which server, and what they want of the task besides."""
+class SubmitRequest:
+    """The caller of a tool, its server, and the options of the task."""
 
     namespace: str
     owner: Owner
@@ -27,28 +27,31 @@ class Request:
     idempotency_key: str | None = None
     ttl: timedelta | None = None
     timeout: timedelta | None = None
-    """For the whole task, if its tool does not set a shorter one."""
+    """For the whole task, unless its tool sets a shorter one."""
     actor: str = "caller"
 
 
 def create_task(
     tool: TaskTool,
     arguments: Mapping[str, Json],
-    request: Request,
+    request: SubmitRequest,
     *,
     now: datetime,
     limits: Limits,
     task_id: TaskId | None = None,
-    checks: bool = True,
+    validate: bool = True,
 ) -> Creation:
-    """The task that a call of the tool makes. What it accepts is not checked where that was done, or can't be done yet.
+    """Create the task for a tool call.
+
+    With `validate=False`, the tool's validator is skipped: the arguments are already validated, or can't be validated
+    yet.
 
     Raises:
-        InvalidValue: the arguments are not the tool's, not JSON or too large, or something else can't be kept.
+        InvalidValue: the arguments do not fit the tool, are not JSON or too large, or another value can't be stored.
     """
     tool.check_arguments(arguments)
-    if checks:
-        tool.accepts(arguments)
+    if validate:
+        tool.validate(arguments)
     key = request.idempotency_key
     of_tool = None if tool.timeout is None else timedelta(seconds=tool.timeout)
     timeouts = [timeout for timeout in (of_tool, request.timeout) if timeout is not None]
@@ -68,14 +71,14 @@ def create_task(
         retry=tool.retry,
         retention=replace(tool.retention, ttl=ttl) if ttl else tool.retention,
         actor=request.actor,
-        state=None if tool.process is None else tool.process.initial,
-        subject=tool.subject_of(arguments),
+        state=None if tool.state_machine is None else tool.state_machine.initial,
+        subject=tool.get_subject(arguments),
     )
     return create(new, now, limits)
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class EngineDeps:
     """What all attempts of an engine share."""
 
     store: Store

@@ -1,6 +1,7 @@
-"""The tools that a worker has, by name and by version.
+"""The tools of a worker, by name and by version.
 
-Tasks that began under a definition that has changed since: they go on under the one that they began with.
+A task keeps the definition that it started with. `sync_definitions` restores older definitions that live tasks still
+need.
 """
 
 import asyncio
@@ -18,28 +19,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """Tools that share a bound on how many of their attempts run at once; None is that of the process alone."""
+class ConcurrencyGroup:
+    """Tools that share a limit on concurrent attempts; None means that only the limit of the process applies."""
 
     tools: frozenset[Tool]
-    bound: int | None
+    limit: int | None
 
 
 class Toolbox:
-    """Tools to run tasks with.
+    """A set of tools to run tasks with.
 
-    toolbox = Toolbox()
+        toolbox = Toolbox()
 
         @toolbox.tool(attempt_timeout=60)
         async def build_report(year: int, task: TaskContext) -> dict[str, int]: ...
+
+    `TaskTool` has the settings of a tool.
     """
 
     def __init__(self) -> None:
         self._by_name: dict[str, TaskTool] = {}
         self._by_version: dict[Tool, TaskTool] = {}
-        self._pools: tuple[Pool, ...] | None = None
-        self.rebuild: Callable[[bytes], TaskTool] | None = None
-        """Makes a tool of its definition, for tasks that began under one that is not here any more."""
+        self._groups: tuple[ConcurrencyGroup, ...] | None = None
+        self.build_from_definition: Callable[[bytes], TaskTool] | None = None
+        """Builds a tool from its definition, for tasks that started under a version that is no longer here."""
 
     def __iter__(self) -> Iterator[TaskTool]:
         return iter(dict.fromkeys(self._by_version.values()))
@@ -51,10 +54,10 @@ class Toolbox:
     def tool(self, /, *, name: str | None = None, **settings: Unpack[ToolSettings]) -> Callable[[F], F]: ...
 
     def tool(self, body: Any = None, /, *, name: str | None = None, **settings: Unpack[ToolSettings]) -> Any:
-        """Make a function a tool. The function itself stays as it is; `TaskTool` says what can be set.
+        """Register a function as a tool, and return the function unchanged. See `TaskTool` for the settings.
 
         Raises:
-            ConfigurationError: it can't work like that.
+            ConfigurationError: the settings or the function are invalid.
         """
 
         def decorate(body: F) -> F:
@@ -64,12 +67,12 @@ class Toolbox:
         return decorate if body is None else decorate(body)
 
     def add(self, tool: TaskTool) -> None:
-        """Take in a tool.
+        """Add a tool.
 
         Raises:
-            ConfigurationError: there is one of its name and version.
+            ConfigurationError: there is already one of this name and version.
         """
-        for version in tool.runs:
+        for version in tool.runnable_tools:
             if version in self._by_version:
                 raise ConfigurationError(
                     f"tool {version.name!r} is there already in version {version.version!r}: "
@@ -78,34 +81,36 @@ class Toolbox:
         self.replace(tool)
 
     def replace(self, tool: TaskTool) -> None:
-        """Take in a tool in the place of the one of its name: what waits for that is run by this."""
-        self._by_version |= dict.fromkeys(tool.runs, tool)
+        """Add a tool, replacing any of its name: it runs the tasks that wait for the old one."""
+        self._by_version |= dict.fromkeys(tool.runnable_tools, tool)
         self._by_name[tool.name] = tool
-        self._pools = None
+        self._groups = None
 
     @property
-    def pools(self) -> tuple[Pool, ...]:
-        """Tools with a bound of their own one by one, all others together."""
-        if self._pools is None:
-            self._pools = tuple(self._make_pools())
-        return self._pools
+    def concurrency_groups(self) -> tuple[ConcurrencyGroup, ...]:
+        """A group for each tool with its own limit, and one group for all others."""
+        if self._groups is None:
+            self._groups = tuple(self._make_pools())
+        return self._groups
 
-    def _make_pools(self) -> Iterator[Pool]:
-        shared = frozenset(tool for one in self if one.concurrency is None for tool in one.runs)
+    def _make_pools(self) -> Iterator[ConcurrencyGroup]:
+        shared = frozenset(tool for one in self if one.concurrency is None for tool in one.runnable_tools)
         if shared:
-            yield Pool(shared, None)
-        yield from (Pool(one.runs, one.concurrency) for one in self if one.concurrency is not None)
+            yield ConcurrencyGroup(shared, None)
+        yield from (
+            ConcurrencyGroup(one.runnable_tools, one.concurrency) for one in self if one.concurrency is not None
+        )
 
-    def keep_older(self, tool: TaskTool) -> None:
-        """Take in a tool for what waits for it, and not for new tasks."""
-        self._by_version |= dict.fromkeys(tool.runs, tool)
-        self._pools = None
+    def add_older_version(self, tool: TaskTool) -> None:
+        """Add a tool for tasks that already wait for it, and not for new tasks."""
+        self._by_version |= dict.fromkeys(tool.runnable_tools, tool)
+        self._groups = None
 
-    def only(self, names: Collection[str] | None) -> "Toolbox":
-        """These of the tools, also as they change later; all of them for None.
+    def subset(self, names: Collection[str] | None) -> "Toolbox":
+        """Return a view of these tools that follows later changes; all of them for None.
 
         Raises:
-            ConfigurationError: there is none of such a name.
+            ConfigurationError: there is no tool of such a name.
         """
         if names is None:
             return self
@@ -113,10 +118,10 @@ class Toolbox:
         if unknown:
             there = ", ".join(sorted(self._by_name)) or "none at all"
             raise ConfigurationError(f"there is no tool {', '.join(map(repr, unknown))} to work for: there is {there}")
-        return _Some(self, frozenset(names))
+        return _ToolSubset(self, frozenset(names))
 
     def get(self, name: str) -> TaskTool:
-        """The tool of this name, in the version that was added last.
+        """Return the tool of this name, in the version added last.
 
         Raises:
             UnknownTool: there is none.
@@ -127,50 +132,50 @@ class Toolbox:
         return found
 
     def find(self, tool: Tool) -> TaskTool | None:
-        """What can run a task of this tool in this version."""
+        """Return the tool that can run tasks of this version, if there is one."""
         return self._by_version.get(tool)
 
 
-class _Some(Toolbox):
-    """Some tools of a toolbox: what is taken from its queues. All of them can be asked for here."""
+class _ToolSubset(Toolbox):
+    """A subset of a toolbox: only its queues are claimed from, but all tools can be looked up."""
 
     def __init__(self, whole: Toolbox, names: frozenset[str]) -> None:
         super().__init__()
-        self._whole = whole
+        self._parent = whole
         self._names = names
-        # The same, so that what is taken in later is here too.
+        # Shared, so that tools added later appear here too.
         self._by_name, self._by_version = whole._by_name, whole._by_version
-        self._made_of: tuple[Pool, ...] | None = None
-        self.rebuild = whole.rebuild
+        self._made_of: tuple[ConcurrencyGroup, ...] | None = None
+        self.build_from_definition = whole.build_from_definition
 
-    def keep_older(self, tool: TaskTool) -> None:
-        self._whole.keep_older(tool)
+    def add_older_version(self, tool: TaskTool) -> None:
+        self._parent.add_older_version(tool)
 
     def __iter__(self) -> Iterator[TaskTool]:
         return (tool for tool in super().__iter__() if tool.name in self._names)
 
     @property
-    def pools(self) -> tuple[Pool, ...]:
-        if self._made_of is not self._whole.pools:
-            self._made_of, self._pools = self._whole.pools, None
-        return super().pools
+    def concurrency_groups(self) -> tuple[ConcurrencyGroup, ...]:
+        if self._made_of is not self._parent.concurrency_groups:
+            self._made_of, self._groups = self._parent.concurrency_groups, None
+        return super().concurrency_groups
 
 
 logger = logging.getLogger(__name__)
 
 
-async def recall(store: Store, namespace: str, toolbox: Toolbox) -> None:
-    """Keep what the tools are made of, and take in those that live tasks need and that are not here any more."""
-    if toolbox.rebuild is None:
+async def sync_definitions(store: Store, namespace: str, toolbox: Toolbox) -> None:
+    """Store the definitions of the tools, and restore those that live tasks need and that are no longer here."""
+    if toolbox.build_from_definition is None:
         return
-    needed = await store.remember(namespace, _definitions(toolbox))
+    needed = await store.save_definitions(namespace, _definitions(toolbox))
     for tool, definition in needed.items():
         if toolbox.find(tool) is None:
             try:
-                # In a thread: it looks for commands and modules.
-                made = await asyncio.to_thread(toolbox.rebuild, definition)
-                toolbox.keep_older(_checked(made, tool))
-            except Exception as error:  # noqa: BLE001 - whatever was kept: what can be served must be
+                # In a thread: it searches for commands and modules.
+                made = await asyncio.to_thread(toolbox.build_from_definition, definition)
+                toolbox.add_older_version(_checked(made, tool))
+            except Exception as error:  # noqa: BLE001 - a stored definition may fail in any way, and the other tools must be served
                 logger.warning(
                     "tasks of %r in version %r have to wait, since that version can't be used any more: bring back "
                     "what it needs, or cancel them. %s",
@@ -181,8 +186,8 @@ async def recall(store: Store, namespace: str, toolbox: Toolbox) -> None:
 
 
 def _checked(made: TaskTool, tool: Tool) -> TaskTool:
-    """Refuse what was kept for one tool and is another: it would run in the place of that."""
-    if made.runs != frozenset({tool}):
+    """Reject a stored definition that builds a different tool: it would run in place of that one."""
+    if made.runnable_tools != frozenset({tool}):
         raise ConfigurationError(f"what was kept for it is {made.name!r} in version {made.version!r}")
     return made
 

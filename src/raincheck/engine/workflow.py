@@ -1,4 +1,4 @@
-"""What the engine asks of a workflow whose tasks are processes. `raincheck.workflows` has those that there are."""
+"""The protocol between the engine and workflows whose tasks are instances. `raincheck.workflows` implements it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from typing import Literal, Protocol, TypeAlias
 from raincheck.core.payload import Json
 from raincheck.errors import RaincheckError
 
-Kind: TypeAlias = Literal["success", "failure", "cancel"]
+EndKind: TypeAlias = Literal["success", "failure", "cancel"]
 
 CancelReason: TypeAlias = Literal["already-completed", "not-cancellable", "no-cancel-transition"]
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """Where a process is, and what it knows."""
+class InstanceSnapshot:
+    """The state and data of an instance."""
 
     state: str
     number: int
@@ -25,20 +25,20 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
-    """A transition that the workflow allows: where it leads, and what the process knows then."""
+class PlannedTransition:
+    """A transition that the workflow allows: its target state, and the instance's data after it."""
 
     action: str
     to: str
     data: Mapping[str, Json]
-    kind: Kind | None = None
-    """What the state that it leads to is the end of, if it is an end."""
+    kind: EndKind | None = None
+    """The kind of end that the target state is, if it is one."""
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Available:
-    """A transition out of the state that a process is in. `closed` says why it can't be taken now."""
+class AvailableTransition:
+    """A transition out of an instance's state. `closed` is the reason why it can't be taken now."""
 
     action: str
     to: str
@@ -46,44 +46,48 @@ class Available:
     closed: str | None = None
 
 
-class Closed(RaincheckError):
+class TransitionClosed(RaincheckError):
     """The workflow does not allow the transition. The message says why."""
 
 
 class NotCancellable(RaincheckError):
-    """The workflow does not let the process be cancelled. The message says why."""
+    """The workflow does not allow the instance to be cancelled. The message says why."""
 
     def __init__(self, reason: CancelReason, why: str) -> None:
         super().__init__(why)
         self.reason: CancelReason = reason
 
 
-class Process(Protocol):
-    """A workflow with states. Pure: it says what may become of a process, and others do it."""
+class StateMachine(Protocol):
+    """A workflow with states. Pure: it decides on transitions, and the engine performs them."""
 
     @property
     def initial(self) -> str:
-        """The state that processes begin in."""
+        """The state that instances start in."""
         ...
 
     def fire(
-        self, situation: Situation, action: str, given: Mapping[str, Json] | None = None, reason: str | None = None
-    ) -> Fired:
-        """Take a transition.
+        self,
+        situation: InstanceSnapshot,
+        action: str,
+        given: Mapping[str, Json] | None = None,
+        reason: str | None = None,
+    ) -> PlannedTransition:
+        """Plan a transition.
 
         Raises:
-            Closed: it is not there, or may not be taken now.
+            TransitionClosed: the transition does not exist, or may not be taken now.
         """
         ...
 
-    def cancel(self, situation: Situation, reason: str | None = None) -> Fired:
-        """Take the transition that cancels the process.
+    def cancel(self, situation: InstanceSnapshot, reason: str | None = None) -> PlannedTransition:
+        """Plan the transition that cancels the instance.
 
         Raises:
             NotCancellable: there is none, or it may not be taken now.
         """
         ...
 
-    def available(self, situation: Situation) -> Sequence[Available]:
-        """The transitions out of the state."""
+    def available(self, situation: InstanceSnapshot) -> Sequence[AvailableTransition]:
+        """Return the transitions out of the state."""
         ...

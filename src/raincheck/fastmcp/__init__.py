@@ -1,7 +1,7 @@
-"""Durable tasks for servers of FastMCP 4: the same `Tasks`, for another library's servers."""
+"""Durable tasks for FastMCP 4 servers: the same `Tasks`, for the servers of another library."""
 
 try:
-    import fastmcp as _  # noqa: F401 - looked for here, so that what is missing is told with how to get it
+    import fastmcp as _  # noqa: F401 - imported first, so that the error says how to install it
 except ImportError as error:
     raise ImportError("raincheck.fastmcp needs FastMCP: pip install 'raincheck[fastmcp]'") from error
 

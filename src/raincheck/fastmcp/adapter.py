@@ -1,11 +1,10 @@
-"""Functions of the server's author that become tools of FastMCP whose calls become tasks.
+"""Adapt a FastMCP server to the `MCPServer` interface, and functions of its author to tools that run as tasks.
 
-FastMCP makes the tool: its schema, what is injected into it, what becomes of its result. It sees the function without
-its task parameter, and calls it with the task where it runs as one.
+FastMCP makes the tool: its schema, its injected parameters, and the conversion of its result. It sees the function
+without its task parameter, and calls it with the task where it runs as one.
 
-A FastMCP server with the face of an `MCPServer`, which is what tasks are attached to.
-
-It has no more of one than they ask for: which tools there are, how each is called in a task, and the server below.
+The adapter has no more of an `MCPServer` than tasks need: which tools there are, how each is called in a task, and the
+low-level server.
 """
 
 import inspect
@@ -22,33 +21,33 @@ from starlette.applications import Starlette
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.settings import check_body, context_parameters, is_coroutine_function
 from raincheck.errors import ConfigurationError
-from raincheck.fastmcp.body import AnyFastMCP, all_tools_of, lowlevel_of, run_in_task, running_task
-from raincheck.fastmcp.tools import Catalogue
+from raincheck.fastmcp.body import AnyFastMCP, current_task, list_all_tools, lowlevel_of, run_in_task
+from raincheck.fastmcp.tools import ToolCatalog
 from raincheck.server.sdk_compat import request_of
 from raincheck.server.tools.functions import AnyFunction, ServedFunction
-from raincheck.server.tools.registry import handler_body
-from raincheck.server.tools.task_session import Workplace
+from raincheck.server.tools.registry import make_handler_body
+from raincheck.server.tools.task_session import SdkContextFactory
 
 
-class Face(MCPServer[Any]):
-    """What tasks see of a FastMCP server."""
+class ServerAdapter(MCPServer[Any]):
+    """The `MCPServer` interface of a FastMCP server, as far as tasks need it."""
 
     def __init__(self, server: AnyFastMCP) -> None:  # pyright: ignore[reportMissingSuperCall] - the server below is there already
         self.server = server
-        self.catalogue = Catalogue(server)
-        # Under the names that are looked for in an MCPServer.
+        self.catalog = ToolCatalog(server)
+        # Under the names that tasks look up in an MCPServer.
         vars(self).update(
-            _lowlevel_server=lowlevel_of(server), _tool_manager=self.catalogue, _extensions=[], _subscriptions=None
+            _lowlevel_server=lowlevel_of(server), _tool_manager=self.catalog, _extensions=[], _subscriptions=None
         )
 
     def streamable_http_app(self, **options: Any) -> Starlette:  # noqa: ANN401 - the SDK's own
-        """The application that FastMCP itself makes, which has options of its own."""
+        """Return the application that FastMCP itself makes, which has its own options."""
         del options
         return self.server.http_app(path="/mcp")
 
     async def list_tools(self) -> list[ListedTool]:
-        tools = await all_tools_of(self.server)
-        self.catalogue.note_all(tools)
+        tools = await list_all_tools(self.server)
+        self.catalog.record_all(tools)
         return [tool.to_mcp_tool() for tool in tools]
 
     async def call_tool(
@@ -61,29 +60,36 @@ class Face(MCPServer[Any]):
         return await run_in_task(self.server, name, arguments, ctx, task)
 
 
-class FastFunction(ServedFunction):
-    """A function of the server's author, as a tool of FastMCP."""
+class FastMCPFunction(ServedFunction):
+    """A function of the server's author, as a FastMCP tool."""
 
-    def __init__(self, fn: AnyFunction, name: str, face: Face, workplace: Workplace, **listed: Any) -> None:  # noqa: ANN401 # pyright: ignore[reportMissingSuperCall] - as FastMCP has them, and it makes the tool
+    def __init__(
+        self,
+        fn: AnyFunction,
+        name: str,
+        adapter: ServerAdapter,
+        sdk_contexts: SdkContextFactory,
+        **listed: Any,  # noqa: ANN401 - what FastMCP lists of a tool
+    ) -> None:  # pyright: ignore[reportMissingSuperCall] - as FastMCP has them, and it makes the tool
         self.fn = fn
         self.name = name
-        self._workplace = workplace
+        self._sdk_contexts = sdk_contexts
         check_body(name, fn, is_isolated=False)
-        self._task_name = next(iter(context_parameters(fn)), None)
+        self._context_name = next(iter(context_parameters(fn)), None)
         self.is_async = is_coroutine_function(fn)
         self.signature = self._signature()
         self.tool = self._made(listed)
-        self.sdk = face.catalogue.described(self.tool)
+        self.sdk = adapter.catalog.to_sdk_tool(self.tool)
 
     def body(self, isolation: str | None) -> AnyFunction:
         if isolation is None:
-            return handler_body(self.name, self._never, self._workplace)
-        if self._takes_what_is_injected():
+            return make_handler_body(self.name, self._never, self._sdk_contexts)
+        if self._has_injected_parameters():
             raise ConfigurationError(
                 f"tool {self.name!r} runs in a process of its own, where there is no server: it can take a "
                 f"TaskContext, and nothing that FastMCP injects"
             )
-        return ServedFunction(self.fn, self.name, self._workplace).body(isolation)
+        return ServedFunction(self.fn, self.name, self._sdk_contexts).body(isolation)
 
     def _made(self, listed: dict[str, Any]) -> FunctionTool:
         try:
@@ -92,12 +98,12 @@ class FastFunction(ServedFunction):
             raise ConfigurationError(f"tool {self.name!r} can't be listed: {error}") from error
 
     async def _run(self, **given: Any) -> Any:  # noqa: ANN401 - whatever it takes and returns
-        return await self._call(running_task(self.name), given)
+        return await self._call(current_task(self.name), given)
 
-    def _takes_what_is_injected(self) -> bool:
+    def _has_injected_parameters(self) -> bool:
         return inspect.signature(without_injected_parameters(self.tool.fn)).parameters.keys() != (
             self.signature.parameters.keys()
         )
 
     async def _never(self, *_: object) -> None:
-        """A FastMCP server runs its tools by their names."""
+        """Placeholder handler that is never called: a FastMCP server runs its tools by name."""

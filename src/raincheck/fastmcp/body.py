@@ -1,11 +1,11 @@
-"""A tool of FastMCP as the body of a task: it runs as in a call, with a context that works on the task.
+"""Run FastMCP tools as the bodies of tasks, and adapt the private names of FastMCP that this needs.
 
-Tools that the server's own program calls, with `mcp.call_tool`: a task of whoever is being served.
+In a task, a tool runs as in a call, with a context that works on the task.
 
-What we need of FastMCP and what it has no public name for, in one place.
+A tool that the server's own program calls, with `mcp.call_tool`, runs as a task of the caller that is being served.
 
-It is looked for when tasks are attached, so that a FastMCP that has moved it is noticed there, with a message that says
-so, and not at the first call.
+The private names are checked when tasks are attached, so that a FastMCP that has moved one is noticed there, with a
+clear message, and not at the first call.
 """
 
 import re
@@ -33,48 +33,48 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.engine.execution.context import TaskContext
 from raincheck.errors import ConfigurationError, ToolError
-from raincheck.server.disconnect import Leaving
-from raincheck.server.identity import describe_caller, is_acting
-from raincheck.server.render import Showing
-from raincheck.server.runtime import UNSEEN_FOR, Running
+from raincheck.server.disconnect import AbandonedCalls
+from raincheck.server.identity import describe_caller, is_in_task_body
+from raincheck.server.render import TaskRenderer
+from raincheck.server.runtime import UNSEEN_TASK_TIMEOUT, ServerRuntime
 from raincheck.server.sdk_compat import AnyContext
 from raincheck.server.tools.results import as_json, error_result, text_of
 from raincheck.server.tools.task_session import TaskSession
 from raincheck.wire import v2025
 
 
-class OwnCalls:
-    """Serves them. Tools of others run as they always did."""
+class DirectCalls:
+    """Serves the calls that the program itself makes. Tools that run without tasks are unaffected."""
 
-    def __init__(self, running: Running) -> None:
-        self.names: set[str] = set()
+    def __init__(self, runtime: ServerRuntime) -> None:
+        self.tool_names: set[str] = set()
         """The tools that run only as tasks."""
-        self._running = running
-        self._leaving, self._showing = Leaving(running), Showing(running)
+        self._runtime = runtime
+        self._abandoned_calls, self._renderer = AbandonedCalls(runtime), TaskRenderer(runtime)
 
     async def call(self, params: CallToolRequestParams, call_next: ToolCallContinuation) -> ToolCallOutcome:
-        """Call a tool, and wait for its task, which nobody else sees.
+        """Call a tool, and wait for its task, which no caller sees.
 
         Raises:
             ConfigurationError: a task calls a tool that runs as a task.
-            FastToolError: what the tool says to its caller.
+            FastToolError: the tool reports an error to its caller.
         """
-        if params.name not in self.names:
+        if params.name not in self.tool_names:
             return await call_next()
-        if is_acting():
-            # It would hold its place while it waits for another task, and enough of them would wait for ever.
+        if is_in_task_body():
+            # The task would hold its slot while it waits for another task. Enough of them would deadlock.
             raise ConfigurationError(f"a task that needs tool {params.name!r} calls it with `task.spawn`")
         request = fastmcp_request_ctx.get()
         ctx = None if request is None else request._srctx  # pyright: ignore[reportPrivateUsage] - there is no other way to it
-        owner = Owner.local() if ctx is None else await self._running.owner_of(ctx)
-        # Nobody who waits here could be asked anything.
+        owner = Owner.local() if ctx is None else await self._runtime.owner_of(ctx)
+        # A caller that waits here can't be asked for input.
         caller: dict[str, Json] = {} if ctx is None else describe_caller(ctx)
         caller["capabilities"] = {}
-        engine, arguments = self._running.engine, to_jsonable_python(params.arguments or {})
-        creating = engine.submit(params.name, arguments, owner=owner, caller=caller, timeout=UNSEEN_FOR)
-        task = await self._leaving.create(creating)
-        ended = await self._leaving.while_wanted(task, engine.wait(task.id, owner=owner))
-        result = await self._showing.answer(ended)
+        engine, arguments = self._runtime.engine, to_jsonable_python(params.arguments or {})
+        creating = engine.submit(params.name, arguments, owner=owner, caller=caller, timeout=UNSEEN_TASK_TIMEOUT)
+        task = await self._abandoned_calls.wait_for_creation(creating)
+        ended = await self._abandoned_calls.wait_or_cancel(task, engine.wait(task.id, owner=owner))
+        result = await self._renderer.render_result(ended)
         if result.get("isError"):
             raise FastToolError(text_of(result))
         return ToolResult.from_mcp_result(CallToolResult.model_validate(result, by_name=False))
@@ -86,10 +86,10 @@ PRIVATE: tuple[tuple[object, str], ...] = ((Tool, "_run"), (dependencies, "_is_c
 
 
 def lowlevel_of(server: AnyFastMCP) -> Server[Any]:
-    """The SDK's server that a FastMCP server is built on.
+    """Return the SDK's server that a FastMCP server is built on.
 
     Raises:
-        ConfigurationError: it is something else, or of a version that we don't know.
+        ConfigurationError: `server` is something else, or of an unknown version.
     """
     if not isinstance(server, FastMCP):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
         raise ConfigurationError(
@@ -105,35 +105,35 @@ def lowlevel_of(server: AnyFastMCP) -> Server[Any]:
 
 
 def has_name(server: AnyFastMCP) -> bool:
-    """Whether its author named a server. One that has no name gets another each time it starts."""
+    """Return whether the author named the server. A server without a name gets another one each time it starts."""
     return re.fullmatch(rf"{type(server).__name__}-[0-9a-f]{{4}}", server.name) is None
 
 
-async def all_tools_of(server: AnyFastMCP) -> Sequence[Tool]:
-    """Every tool that a server has, whoever may call it: tasks of each may be waiting."""
+async def list_all_tools(server: AnyFastMCP) -> Sequence[Tool]:
+    """Return every tool of a server, whichever caller may call it: tasks of each may be waiting."""
     return await AggregateProvider.list_tools(server)
 
 
-def is_callers_own() -> bool:
-    """Whether a call is the one that a client made, and not one that a tool or middleware makes on the way."""
+def is_client_call() -> bool:
+    """Return whether a call is the one that a client made, and not one that a tool or middleware makes on the way."""
     return cast("Callable[[], bool]", getattr(dependencies, "_is_client_tool_call"))()  # noqa: B009 - it has no public name
 
 
 async def run_tool(tool: Tool, arguments: dict[str, Any]) -> ToolResult:
-    """Run a tool as its server would, through the middleware of a server that is mounted, and see what it raises."""
+    """Run a tool as its server would, through the middleware of a mounted server, and let its errors through."""
     run = cast("Callable[[dict[str, Any]], Awaitable[ToolResult]]", getattr(tool, "_run"))  # noqa: B009 - likewise
     return await run(arguments)
 
 
-_task: ContextVar[TaskContext | None] = ContextVar("raincheck_fastmcp_task", default=None)
+_current_task: ContextVar[TaskContext | None] = ContextVar("raincheck_fastmcp_task", default=None)
 
 
-class FastSession(TaskSession):
-    """A session with whoever reads the task, as FastMCP's context uses one."""
+class FastMCPSession(TaskSession):
+    """A session with the caller of a task, as FastMCP's context uses one."""
 
     def __init__(self, task: TaskContext) -> None:
         super().__init__(task)
-        # What `ctx.set_state` keeps is found again in the task's next attempt, and by nobody else.
+        # State that `ctx.set_state` stores is found again in the task's next attempt, and in no other task.
         self._fastmcp_state_prefix = f"raincheck-{task.id}"
 
     async def send_progress_notification(
@@ -147,13 +147,13 @@ class FastSession(TaskSession):
         await self._task.progress(progress, total, message)
 
 
-def running_task(name: str) -> TaskContext:
-    """The task whose body this is.
+def current_task(name: str) -> TaskContext:
+    """Return the task whose body is running.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: no task body is running.
     """
-    task = _task.get()
+    task = _current_task.get()
     if task is None:
         raise ConfigurationError(f"tool {name!r} runs only as a task: call it through its server")
     return task
@@ -162,44 +162,44 @@ def running_task(name: str) -> TaskContext:
 async def run_in_task(
     server: AnyFastMCP, name: str, arguments: dict[str, Any], ctx: AnyContext, task: TaskContext
 ) -> CallToolResult | InputRequiredResult:
-    """Run a tool in a task. Middleware is not asked again: it has seen the call.
+    """Run a tool in a task. Middleware does not run again: it has seen the call.
 
     Raises:
-        ToolError: what the tool, or FastMCP for it, says to its caller.
+        ToolError: the tool, or FastMCP for it, reports an error to its caller.
     """
-    with bind_request_context(_as_request(ctx, task)), _answering(), _running(task):
+    with bind_request_context(_as_request(ctx, task)), _map_errors(), _set_current_task(task):
         async with Context(fastmcp=server):
             tool = await server.get_tool(name)
             if tool is None:
                 raise NotFoundError(f"tool {name!r} is not there any more, or not for whoever called it")
-            return as_mcp(await run_tool(tool, arguments))
+            return to_call_result(await run_tool(tool, arguments))
 
 
 def _as_request(ctx: AnyContext, task: TaskContext) -> AnyContext:
-    """The request that FastMCP's context sees. Of a version in which a tool may ask while it runs: a task may."""
-    return replace(ctx, session=FastSession(task), protocol_version=v2025.VERSION, meta={"progress_token": task.id})
+    """Return the request for FastMCP's context, in a version in which a tool may ask while it runs: a task may."""
+    return replace(ctx, session=FastMCPSession(task), protocol_version=v2025.VERSION, meta={"progress_token": task.id})
 
 
 @contextmanager
-def _running(task: TaskContext) -> Generator[None]:
-    before = _task.set(task)
+def _set_current_task(task: TaskContext) -> Generator[None]:
+    before = _current_task.set(task)
     try:
         yield
     finally:
-        _task.reset(before)
+        _current_task.reset(before)
 
 
 @contextmanager
-def _answering() -> Generator[None]:
-    """What FastMCP tells a caller in a result is an answer. Anything else is a crash, which may be tried again."""
+def _map_errors() -> Generator[None]:
+    """Convert errors that FastMCP reports to a caller in a result. Other errors are crashes, which may be retried."""
     try:
         yield
     except (FastMCPError, NotFoundError, DisabledError) as error:
         raise ToolError(str(error), content=as_json(error_result(str(error)))) from error
 
 
-def as_mcp(result: ToolResult) -> CallToolResult | InputRequiredResult:
-    """What a tool returned, as it goes out."""
+def to_call_result(result: ToolResult) -> CallToolResult | InputRequiredResult:
+    """Convert what a tool returned to a result of the SDK."""
     if isinstance(result, InputRequiredToolResult):
         return result.input_required
     plain = result.to_mcp_result()

@@ -1,4 +1,4 @@
-"""Tasks for a server of FastMCP: the one thing that its author attaches."""
+"""Attach durable tasks to a FastMCP server."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -13,18 +13,18 @@ from mcp_types import CallToolRequestParams, PaginatedRequestParams, ToolAnnotat
 from raincheck.clock import Clock
 from raincheck.engine import Settings
 from raincheck.errors import ConfigurationError
-from raincheck.fastmcp.adapter import Face, FastFunction
-from raincheck.fastmcp.body import AnyFastMCP, OwnCalls, has_name, lowlevel_of
-from raincheck.fastmcp.calls import CallSeam
-from raincheck.fastmcp.tools import keep_shapes
+from raincheck.fastmcp.adapter import FastMCPFunction, ServerAdapter
+from raincheck.fastmcp.body import AnyFastMCP, DirectCalls, has_name, lowlevel_of
+from raincheck.fastmcp.calls import CallInterceptor
+from raincheck.fastmcp.tools import expose_output_properties
 from raincheck.server.identity import Anonymous, OwnerFunction
-from raincheck.server.runtime import PLAIN_WAIT
-from raincheck.server.tasks import ATTACHED, ReadyOptions
+from raincheck.server.runtime import FALLBACK_WAIT
+from raincheck.server.tasks import TASKS_ATTRIBUTE, DynamicToolOptions
 from raincheck.server.tasks import Tasks as ServerTasks
 from raincheck.server.tools.functions import name_of
-from raincheck.server.tools.policy import ServedSettings
+from raincheck.server.tools.policy import ServedToolSettings
 from raincheck.server.tools.registry import check_settings
-from raincheck.wire.fallback_tools import PlainTools
+from raincheck.wire.fallback_tools import FallbackTools
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,8 +38,8 @@ class Tasks(ServerTasks):
         @tasks.tool(inline_for=2)
         async def build_report(year: int, task: TaskContext) -> Report: ...
 
-    It takes what `raincheck.Tasks` takes, and does the same. Attach it to the server that you run, and not to one that
-    is mounted there. Tools with FastMCP's own `task=True` become tasks by themselves.
+    It accepts the options of `raincheck.Tasks`, and does the same. Attach it to the server that you run, and not to one
+    that is mounted there. Tools with FastMCP's own `task=True` become tasks automatically.
 
     Raises:
         ConfigurationError: tasks can't be attached to this server like that.
@@ -55,8 +55,8 @@ class Tasks(ServerTasks):
         works: bool = True,
         owner: OwnerFunction | None = None,
         anonymous: Anonymous = "id",
-        plain_wait: float | None = PLAIN_WAIT,
-        plain_tools: PlainTools | None = None,
+        fallback_wait: float | None = FALLBACK_WAIT,
+        fallback_tools: FallbackTools | None = None,
         clock: Clock | None = None,
     ) -> None:
         lowlevel = lowlevel_of(server)
@@ -65,17 +65,17 @@ class Tasks(ServerTasks):
                 "tasks are kept under their server's name, so that others on the same store don't run them: "
                 'name the server, as in FastMCP("reports"), or give a namespace'
             )
-        self._face = face = Face(server)
-        seam = CallSeam(lowlevel, face)
+        self._adapter = face = ServerAdapter(server)
+        seam = CallInterceptor(lowlevel, face)
         try:
             server.add_extension(seam)
         except ValueError as error:
             raise ConfigurationError(
                 f"server {server.name!r} has tasks already: attach them once, and leave out FastMCP's TasksExtension"
             ) from error
-        lowlevel.middleware.append(keep_shapes)
+        lowlevel.middleware.append(expose_output_properties)
         theirs = lowlevel.get_request_handler("tools/call")
-        lowlevel.add_request_handler("tools/call", CallToolRequestParams, seam.inside)
+        lowlevel.add_request_handler("tools/call", CallToolRequestParams, seam.call_original)
         try:
             super().__init__(
                 face,
@@ -85,8 +85,8 @@ class Tasks(ServerTasks):
                 works=works,
                 owner=owner,
                 anonymous=anonymous,
-                plain_wait=plain_wait,
-                plain_tools=plain_tools,
+                fallback_wait=fallback_wait,
+                fallback_tools=fallback_tools,
                 clock=clock,
             )
         finally:
@@ -94,17 +94,17 @@ class Tasks(ServerTasks):
             if theirs is not None:
                 lowlevel.add_request_handler("tools/call", CallToolRequestParams, theirs.handler)
         assert ours is not None  # noqa: S101 - just attached
-        self._own_calls = OwnCalls(self._running)
-        telling = self._running.telling
-        seam.serve_with(ours.handler, self._own_calls, frozenset(() if telling is None else telling.tools))
+        self._direct_calls = DirectCalls(self._runtime)
+        telling = self._runtime.fallback_messages
+        seam.set_handlers(ours.handler, self._direct_calls, frozenset(() if telling is None else telling.tools))
         lowlevel.add_request_handler("tools/call", CallToolRequestParams, seam.call)
         lowlevel.add_request_handler("tools/list", PaginatedRequestParams, seam.list)
-        face.catalogue.on_new = self._heed
+        face.catalog.on_new = self._enable_declared
 
     @staticmethod
     def of(server: Any) -> "Tasks | None":  # noqa: ANN401 - a FastMCP server, or what it is built on
-        """The tasks that are attached to a server, if there are any."""
-        return cast("Tasks | None", vars(lowlevel_of(server)).get(ATTACHED))
+        """Return the tasks that are attached to a server, or None."""
+        return cast("Tasks | None", vars(lowlevel_of(server)).get(TASKS_ATTRIBUTE))
 
     @overload
     def tool(self, fn: F, /) -> F: ...
@@ -123,7 +123,7 @@ class Tasks(ServerTasks):
         meta: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | NotSetT | None = NotSet,
         auth: AuthCheck | list[AuthCheck] | None = None,
-        **settings: Unpack[ServedSettings],
+        **settings: Unpack[ServedToolSettings],
     ) -> Callable[[F], F]: ...
 
     def tool(  # pyright: ignore[reportIncompatibleMethodOverride] - FastMCP says other things of a tool than the SDK
@@ -140,16 +140,16 @@ class Tasks(ServerTasks):
         meta: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | NotSetT | None = NotSet,
         auth: AuthCheck | list[AuthCheck] | None = None,
-        **settings: Unpack[ServedSettings],
+        **settings: Unpack[ServedToolSettings],
     ) -> Any:
-        """Make a function a tool whose calls become tasks. The function itself stays as it is.
+        """Register a function as a tool whose calls become tasks. The function itself is unchanged.
 
-        It takes what FastMCP's own `tool` takes, but for `version` and `timeout`, which are the task's, and what is
-        FastMCP's own of tasks; `TaskPolicy` and `TaskTool` say what can be set besides. A parameter that is a
-        `TaskContext` (in a plain function: a `SyncTaskContext`) is the task, and not among the arguments.
+        It accepts the options of FastMCP's own `tool`, except `version`, `timeout` (the task has its own) and FastMCP's
+        own options of tasks. `TaskPolicy` and `TaskTool` document the other settings. A parameter of type `TaskContext`
+        (in a plain function: `SyncTaskContext`) receives the task, and is not one of the arguments.
 
         Raises:
-            ConfigurationError: it can't work like that.
+            ConfigurationError: the function can't be served like that.
         """
         check_settings(name or getattr(fn, "__name__", None), settings)
         listed = {
@@ -164,27 +164,27 @@ class Tasks(ServerTasks):
         }
 
         def decorate(fn: F) -> F:
-            function = FastFunction(fn, name_of(fn, name), self._face, self._workplace, **listed)
+            function = FastMCPFunction(fn, name_of(fn, name), self._adapter, self._sdk_contexts, **listed)
             self._tools.add(function, settings)
-            self._own_calls.names.add(function.name)
+            self._direct_calls.tool_names.add(function.name)
             try:
-                self._face.server.add_tool(function.tool)
+                self._adapter.server.add_tool(function.tool)
             except ValueError as error:
                 raise ConfigurationError(f"tool {function.name!r} can't be added: {error}") from error
-            self._face.catalogue.note(function.tool)
-            self._tools.take_listed(function.name)
+            self._adapter.catalog.record(function.tool)
+            self._tools.link_sdk_tool(function.name)
             return fn
 
         return decorate if fn is None else decorate(fn)
 
-    def _list(self, name: str, options: ReadyOptions) -> NoReturn:
+    def _register_sdk_tool(self, name: str, options: DynamicToolOptions) -> NoReturn:
         del options
         raise ConfigurationError(
             f"tool {name!r} is ready to run, and FastMCP's are functions: add one to the server, and enable it here"
         )
 
-    def _heed(self, tool: Tool) -> None:
-        """What FastMCP's own decorator said of tasks holds, unless something was said here."""
+    def _enable_declared(self, tool: Tool) -> None:
+        """Enable a tool that FastMCP's own decorator declares as a task, unless it is configured here."""
         config, enabled = tool.task_config, self._tools.enabled
         if config.supports_tasks() and enabled.find(tool.name) is None:
             enabled.add(tool.name, {"mode": "required" if config.mode == "required" else "auto"})

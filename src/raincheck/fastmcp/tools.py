@@ -1,12 +1,12 @@
-"""The tools of a FastMCP server, in the words of the SDK.
+"""Convert the tools of a FastMCP server to those of the SDK.
 
-FastMCP finds a tool by asking its providers, which takes a while, and may find another for each caller. What is seen of
-them is noted here, for those who can't wait: whether there is such a tool, and how its arguments are read.
+FastMCP finds a tool by asking its providers, which takes a while, and may find another one for each caller. The catalog
+records the tools that were seen, for code that can't wait: whether there is such a tool, and how its arguments are
+read.
 
-How tools are listed to FastMCP's own client, which makes values of what they return by their output schema.
-
-Callers without tasks are told that the output of a tool may be a task instead. To that client, a schema of two kinds is
-just an object, so the properties of the first kind are said once more, where it looks for them.
+FastMCP's own client converts what tools return to values by their output schema. Callers without tasks are shown that the
+output of a tool may be a task instead. To that client, a schema of two kinds is just an object, so the properties of
+the first kind are repeated where the client looks for them.
 """
 
 import inspect
@@ -28,8 +28,8 @@ from raincheck.server.sdk_compat import AnyContext, fields_of
 from raincheck.wire.fallback_tool_list import TASK_SCHEMA
 
 
-async def keep_shapes(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
-    """Middleware around what lists tools to callers without tasks."""
+async def expose_output_properties(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
+    """Middleware that repeats the output properties of tools that are listed to callers without tasks."""
     result = await call_next(ctx)
     if ctx.method != "tools/list":
         return result
@@ -46,7 +46,7 @@ def _with_shape(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shape_of(own: Mapping[str, Any]) -> dict[str, Any]:
-    """What can be said of both kinds: properties that a task does not have. The client follows no references there."""
+    """Return what both kinds share: properties that a task does not have. The client follows no references there."""
     properties: Mapping[str, Any] = own.get("properties", {})
     tasks = cast("Mapping[str, Any]", TASK_SCHEMA)["properties"]
     if not properties or not properties.keys().isdisjoint(tasks) or "$ref" in str(properties):
@@ -55,42 +55,42 @@ def _shape_of(own: Mapping[str, Any]) -> dict[str, Any]:
     return {**shape, "properties": properties}
 
 
-class Catalogue:
-    """The tools that have been seen."""
+class ToolCatalog:
+    """Records the tools that have been seen."""
 
     def __init__(self, server: AnyFastMCP) -> None:
         self.on_new: Callable[[Tool], object] = lambda tool: tool
-        """Called with a tool that was not seen before, or is another by now."""
+        """Called with a tool that is new, or has changed."""
         self._server = server
         self._seen: dict[str, tuple[Tool, SdkTool]] = {}
 
     def get_tool(self, name: str) -> SdkTool | None:
-        """A tool that has been seen."""
+        """Return a tool that has been seen, or None."""
         seen = self._seen.get(name)
         return None if seen is None else seen[1]
 
-    def note(self, tool: Tool) -> SdkTool:
-        """A tool was seen. While it stays the same, so does what is noted: FastMCP may make a copy each time."""
+    def record(self, tool: Tool) -> SdkTool:
+        """Record a tool. While the tool stays the same, so does the record: FastMCP may make a copy each time."""
         seen = self._seen.get(tool.name)
         if seen is None or not _is_same(seen[0], tool):
-            seen = self._seen[tool.name] = (tool, self.described(tool))
+            seen = self._seen[tool.name] = (tool, self.to_sdk_tool(tool))
             self.on_new(tool)
         return seen[1]
 
-    def note_all(self, tools: Iterable[Tool]) -> None:
-        """Several were seen. Of versions of one tool, the latest counts, which is the one that is called."""
+    def record_all(self, tools: Iterable[Tool]) -> None:
+        """Record several tools. Of the versions of one tool, the latest counts, which is the one that is called."""
         for tool in sorted(tools, key=version_sort_key):
-            self.note(tool)
+            self.record(tool)
 
-    def described(self, tool: Tool) -> SdkTool:
-        """A tool in the words of the SDK: as much as is asked of it before a task begins."""
+    def to_sdk_tool(self, tool: Tool) -> SdkTool:
+        """Convert a tool to the SDK's type, as far as that is needed before a task starts."""
         return SdkTool.model_construct(
             fn=_not_callable,
             name=tool.name,
             title=tool.title,
             description=tool.description or "",
             parameters=tool.parameters,
-            fn_metadata=Arguments.of(tool, is_strict=self._server.strict_input_validation),
+            fn_metadata=FastMCPFuncMetadata.for_tool(tool, is_strict=self._server.strict_input_validation),
             is_async=True,
             context_kwarg=None,
             resolved_params={},
@@ -101,19 +101,19 @@ class Catalogue:
         )
 
 
-class Arguments(FuncMetadata):
-    """How the arguments of a tool are read. Tools that are no functions read them when they run."""
+class FastMCPFuncMetadata(FuncMetadata):
+    """Validates the arguments of a tool. Tools that are not functions validate them when they run."""
 
     function: Any = None
     is_strict: bool = False
 
     @classmethod
-    def of(cls, tool: Tool, *, is_strict: bool) -> "Arguments":
+    def for_tool(cls, tool: Tool, *, is_strict: bool) -> "FastMCPFuncMetadata":
         function = without_injected_parameters(tool.fn) if isinstance(tool, FunctionTool) else None
         return cls(arg_model=ArgModelBase, function=function, is_strict=is_strict)
 
     def validate_arguments(self, arguments_to_validate: dict[str, Any]) -> dict[str, Any]:
-        """What FastMCP would make of them.
+        """Return the arguments as FastMCP would convert them.
 
         Raises:
             ValidationError: they don't fit.
@@ -126,11 +126,11 @@ class Arguments(FuncMetadata):
 
     @cached_property
     def _reading(self) -> TypeAdapter[dict[str, Any]]:
-        return TypeAdapter(cast("type[dict[str, Any]]", reader_of(self.function)))
+        return TypeAdapter(cast("type[dict[str, Any]]", make_reader(self.function)))
 
 
-def reader_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """A function with the parameters of another, which only returns what it is given: pydantic calls what it checks."""
+def make_reader(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Return a function with the parameters of another that returns its arguments: pydantic calls what it validates."""
     signature = inspect.signature(function, eval_str=True)
 
     def call(*args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401 - of any function
@@ -150,4 +150,4 @@ def _is_same(one: Tool, other: Tool) -> bool:
 
 
 def _not_callable() -> None:
-    """FastMCP calls its tools itself."""
+    """Placeholder: FastMCP calls its tools itself."""

@@ -1,1 +1,1 @@
-"""What an operator can ask of a store, shared by the CLI and the dashboard."""
+"""Operator queries on a store, shared by the CLI and the dashboard."""

@@ -1,4 +1,4 @@
-"""What others wrote, with nothing in it that a terminal would obey, and that a shell would."""
+"""Format records for terminals and shells, with untrusted text escaped."""
 
 import json
 import re
@@ -8,24 +8,24 @@ from typing import Any
 
 from raincheck.core.owner import Owner, OwnerKind
 from raincheck.core.records import Task, Tool
-from raincheck.wire.fallback_text import clipped, in_words
+from raincheck.wire.fallback_text import clip_text, format_duration
 
 LINE_BREAKS = "\n\t"
 
-ID_SHOWN = 20
-"""How much of an id is shown where there is little room: its time, and enough that is random to tell it from others."""
+SHORT_ID_LENGTH = 20
+"""The characters of an id that are shown where space is short: its time, and enough random digits to distinguish it."""
 
-OUR_ID = re.compile("(?!000)[0-9a-f]{44}")
-"""Ids of others may begin alike: those are shown whole."""
+TASK_ID_PATTERN = re.compile("(?!000)[0-9a-f]{44}")
+"""The ids that raincheck creates. Ids of another form may share a prefix, so they are shown whole."""
 
 
 def printable(text: str) -> str:
-    """In one line. What is not to be seen, or would move the cursor, is spelled out."""
-    return harmless(" ".join(text.split()))
+    """Return the text as one line. Invisible characters, and those that would move the cursor, are escaped."""
+    return printable_lines(" ".join(text.split()))
 
 
-def harmless(text: str) -> str:
-    """Likewise, with its lines as they are."""
+def printable_lines(text: str) -> str:
+    """Escape the text like `printable`, but keep its lines."""
     return "".join(one if one.isprintable() or one in LINE_BREAKS else _spelled(one) for one in text)
 
 
@@ -33,37 +33,37 @@ def _spelled(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode()
 
 
-def json_of(value: Any, *, indent: int | None = 2) -> str:  # noqa: ANN401 - any JSON
-    """As JSON, in which the same is escaped as JSON does. Without an indent it is one line."""
+def format_json(value: Any, *, indent: int | None = 2) -> str:  # noqa: ANN401 - any JSON
+    """Format a value as JSON, and escape the same characters as `printable` does. Without an indent it is one line."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
-def told_id(task_id: str) -> str:
-    """Enough of an id to find its task by."""
-    return printable(task_id[:ID_SHOWN] if OUR_ID.fullmatch(task_id) else task_id)
+def format_id(task_id: str) -> str:
+    """Return enough of an id to find its task."""
+    return printable(task_id[:SHORT_ID_LENGTH] if TASK_ID_PATTERN.fullmatch(task_id) else task_id)
 
 
-def typed(command: str, task_id: str, *options: str) -> str:
-    """A command about a task, to be pasted into a shell."""
-    name = task_id[:ID_SHOWN] if OUR_ID.fullmatch(task_id) else _typeable(task_id)
+def format_command(command: str, task_id: str, *options: str) -> str:
+    """Return a command about a task, quoted for a shell."""
+    name = task_id[:SHORT_ID_LENGTH] if TASK_ID_PATTERN.fullmatch(task_id) else _typeable(task_id)
     end = ["--"] if name.startswith("-") else []
     return f"raincheck {command} {shlex.join([*options, *end, name])}"
 
 
 def _typeable(task_id: str) -> str:
-    """An id, up to what can't be typed. Its beginning is enough for most."""
+    """Return an id up to its first character that can't be typed. A prefix is enough to find most tasks."""
     return task_id if task_id.isprintable() else re.split(r"[^ -~]", task_id, maxsplit=1)[0]
 
 
-def told_owner(owner: Owner) -> str:
-    """An owner as it is in the records."""
+def format_owner(owner: Owner) -> str:
+    """Format an owner as it is in the records."""
     return printable(" ".join([owner.kind, *owner.names]))
 
 
-def told_who(owner: Owner) -> str:
-    """An owner in a word: a subject or a client's id, else the kind. The issuer does not fit into a table."""
+def format_owner_name(owner: Owner) -> str:
+    """Format an owner briefly: a subject or a client's id, else the kind. The issuer does not fit into a table."""
     match owner.kind:
         case OwnerKind.TOKEN:
             return printable(owner.names[-1])
@@ -73,13 +73,13 @@ def told_who(owner: Owner) -> str:
             return str(owner.kind)
 
 
-def told_tool(tool: Tool) -> str:
-    """A tool, with its version where that is not the first."""
+def format_tool(tool: Tool) -> str:
+    """Format a tool, with its version if that is not the first."""
     return printable(tool.name if tool.version == "1" else f"{tool.name} (version {tool.version})")
 
 
-def told_state(task: Task, longest: int = 120) -> str:
-    """How far it is, and what it says of itself."""
+def format_task_progress(task: Task, max_length: int = 120) -> str:
+    """Format a task's progress and status message."""
     said: list[str] = []
     if task.progress is not None and not task.is_terminal:
         total = task.progress.total
@@ -90,15 +90,15 @@ def told_state(task: Task, longest: int = 120) -> str:
         said.append("ended with an error")
     if task.status_message and task.status_message != task.phase:
         said.append(task.status_message)
-    return printable(clipped(", ".join(said), longest))
+    return printable(clip_text(", ".join(said), max_length))
 
 
-def told_age(moment: datetime, now: datetime) -> str:
-    """How long ago something was, or how long it still takes."""
+def format_age(moment: datetime, now: datetime) -> str:
+    """Format the time since a moment, or until it."""
     seconds = (now - moment).total_seconds()
-    return f"{in_words(seconds)} ago" if seconds >= 0 else f"in {in_words(-seconds)}"
+    return f"{format_duration(seconds)} ago" if seconds >= 0 else f"in {format_duration(-seconds)}"
 
 
-def told_moment(moment: datetime, now: datetime) -> str:
-    """A moment, and how long ago it was."""
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC, {told_age(moment, now)}"
+def format_moment(moment: datetime, now: datetime) -> str:
+    """Format a moment, and the time since or until it."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC, {format_age(moment, now)}"

@@ -1,4 +1,4 @@
-"""What looks secret in the command of a server. It is kept, since it takes that to start it again, and never shown."""
+"""Redact secrets in commands and URLs. A server's command is stored whole, since restarting it takes all of it."""
 
 import os
 import re
@@ -7,45 +7,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from raincheck.stores.factory import find_address, make_store
-from raincheck.stores.postgres.address import Target
+from raincheck.stores.factory import make_store, resolve_address
+from raincheck.stores.postgres.address import DatabaseTarget
 from raincheck.stores.url import MemoryAddress, PostgresAddress, SqliteAddress
 
-HIDDEN = "..."
+REDACTED = "..."
 
-NAMES = re.compile(
+SECRET_NAMES = re.compile(
     r"token|secret|passw|passphrase|pwd|credential|auth|bearer|cookie|jwt|(api|access|private)[-_]?key|"
     r"(^|[-_])(key|pass|dsn|pat)$",
     re.IGNORECASE,
 )
-"""Of options, variables and headers whose values are nobody's business. Better one too many."""
+"""Names of options, variables and headers whose values are redacted. It matches too much rather than too little."""
 
 NAMED = re.compile(r"""([\w.-]+)\\*["']?(?:\s*=\s*|\s*:(?!//)\s*|\s+)(?=\S)""")
-"""A name, and what stands between it and its value: of an option, a variable, a header or a member of JSON."""
+"""A name and the separator before its value: of an option, a variable, a header or a member of JSON."""
 
 VALUE = re.compile(r"""["']?(?:(?:bearer|basic)\s+)?([^\s"',;&}]+)""", re.IGNORECASE)
-"""Of what follows a name, the part that others may repeat."""
+"""The part of the text after a name that other messages may repeat."""
 
 SCHEMES = ("bearer", "basic")
 
 USER = re.compile(r"-u|--(proxy-)?user")
 
-INSIDE = (
+SECRET_PATTERNS = (
     re.compile(r"(?<=://)(?:[^\s:/]*:\S+|[^/\s@]+)(?=@)"),
     re.compile(r"(?<=[?&])[^=&\s]+=[^&\s]+"),
     re.compile(r"\b(?:sk-|gh[opsru]_|github_pat_|xox[abprs]-|eyJ)[\w.-]{10,}"),
     re.compile(r"(?:(?<=^-u)|(?<=\s-u)|(?<=-user=)|(?<=-u\s)|(?<=-user\s))[^\s:/]*:\S+"),
 )
-"""What is secret wherever it stands: who one is in a URL, what is asked there, tokens of well-known services, and a
-user with a password."""
+"""Secrets wherever they occur.
 
-SHORTEST_SECRET = 4
-"""A word or two is no secret, and would tear holes into what is said."""
+The user of a URL, its query values, tokens of well-known services, and a user with a password.
+"""
+
+MIN_SECRET_LENGTH = 4
+"""Shorter secrets are not replaced in messages: a short word is no secret, and its removal would garble them."""
 
 
 @dataclass(slots=True)
-class Covered:
-    """The words of a command as they may be shown, and what they don't show."""
+class RedactedCommand:
+    """The words of a command with its secrets redacted, and the secrets themselves."""
 
     words: list[str] = field(default_factory=list[str])
     secrets: list[str] = field(default_factory=list[str])
@@ -55,65 +57,65 @@ class Covered:
     def text(self) -> str:
         return shlex.join(self.words)
 
-    def clean(self, said: str) -> str:
-        """What somebody says of it, without what is secret."""
+    def redact(self, text: str) -> str:
+        """Return a text about the command without its secrets."""
         for secret in sorted(self.secrets, key=len, reverse=True):
-            if len(secret) >= SHORTEST_SECRET:
-                said = said.replace(secret, HIDDEN)
-        return said
+            if len(secret) >= MIN_SECRET_LENGTH:
+                text = text.replace(secret, REDACTED)
+        return text
 
     def add(self, word: str) -> None:
         before, self._before = self._before, word
         if _names_secret(before) and not word.startswith("--"):
-            self.words.append(self._hidden(word))
+            self.words.append(self._hide(word))
             return
         if USER.fullmatch(before) and ":" in word:
-            self.words.append(self._hidden(word))
+            self.words.append(self._hide(word))
             return
-        # All that follows a name, as it is. What is shown of the rest is without what is secret wherever it stands.
-        self._hidden(word[_end_of_name(word) :])
-        for secret in INSIDE:
-            word = secret.sub(lambda found: self._hidden(found[0]), word)
-        end = _end_of_name(word)
-        self.words.append(word if end == len(word) else f"{word[:end]}{HIDDEN}")
+        # First record everything after a name, as written. The rest is shown without the secrets that occur anywhere.
+        self._hide(word[_secret_start(word) :])
+        for secret in SECRET_PATTERNS:
+            word = secret.sub(lambda found: self._hide(found[0]), word)
+        end = _secret_start(word)
+        self.words.append(word if end == len(word) else f"{word[:end]}{REDACTED}")
 
-    def _hidden(self, secret: str) -> str:
+    def _hide(self, secret: str) -> str:
         value = VALUE.match(secret)
         self.secrets += [secret, secret.partition(":")[2], *([] if value is None else [value[1]])]
-        return HIDDEN
+        return REDACTED
 
 
 def _names_secret(word: str) -> bool:
-    """Whether what is secret is the next word."""
+    """Return whether the next word is a secret."""
     if word.lower() in SCHEMES:
         return True
     is_name = (word.startswith("-") and "=" not in word) or word.endswith((":", "="))
-    return is_name and NAMES.search(word.rstrip(":=")) is not None
+    return is_name and SECRET_NAMES.search(word.rstrip(":=")) is not None
 
 
-def _end_of_name(word: str) -> int:
-    """Where something secret begins, by the name before it; the end, if there is none."""
-    return next((found.end() for found in NAMED.finditer(word) if NAMES.search(found[1])), len(word))
+def _secret_start(word: str) -> int:
+    """Return where a secret starts, by the name before it; the end of the word if there is none."""
+    return next((found.end() for found in NAMED.finditer(word) if SECRET_NAMES.search(found[1])), len(word))
 
 
-def cover(words: Sequence[str]) -> Covered:
-    """A command, word by word."""
-    covered = Covered()
+def redact_command(words: Sequence[str]) -> RedactedCommand:
+    """Redact a command, word by word."""
+    covered = RedactedCommand()
     for word in words:
         covered.add(word)
     return covered
 
 
-def shown_server(name: str) -> str:
-    """The name of a server, as it is in a book, without what is secret in it."""
+def redact_server(name: str) -> str:
+    """Return the name of a server, as saved calls have it, without its secrets."""
     try:
         words = shlex.split(name)
     except ValueError:
-        # No command of ours: those can be split.
+        # Not a command that raincheck saved: those can be split.
         return name
     match words:
         case ["cd", folder, "&&", *command]:
-            return f"cd {shlex.quote(folder)} && {cover(command).text}"
+            return f"cd {shlex.quote(folder)} && {redact_command(command).text}"
         case _:
             return name
 
@@ -121,53 +123,54 @@ def shown_server(name: str) -> str:
 IS_DATABASE = re.compile("postgres(ql)?:", re.IGNORECASE)
 
 
-def find_target(name: str | os.PathLike[str] | None) -> "Target | None":
-    """The database that a store of this name is in; None if it is in none.
+def find_database(url: str | os.PathLike[str] | None) -> "DatabaseTarget | None":
+    """Return the database of the store at this URL; None if the store is not in a database.
 
     Raises:
-        ConfigurationError: its name can't be understood, or what it needs is not installed.
+        ConfigurationError: the URL is invalid, or the driver is not installed.
     """
-    address = find_address(name)
+    address = resolve_address(url)
     if not isinstance(address, PostgresAddress):
         return None
-    # It says what to install.
-    make_store(name)
+    # This raises an error that says what to install.
+    make_store(url)
     from raincheck.stores.postgres import parse_url
 
     return parse_url(address.url)
 
 
-def shown_store(name: str | os.PathLike[str] | None) -> str:
-    """Where the store of this name is, for whoever reads.
+def describe_store(url: str | os.PathLike[str] | None) -> str:
+    """Return the location of the store at this URL, for display.
 
     Raises:
-        ConfigurationError: its name can't be understood.
+        ConfigurationError: the URL is invalid.
     """
-    address = find_address(name)
+    address = resolve_address(url)
     match address:
         case MemoryAddress():
             return "memory:"
         case SqliteAddress(path):
             return str(path.absolute())
         case PostgresAddress():
-            target = find_target(name)
-            return "" if target is None else target.shown
+            target = find_database(url)
+            return "" if target is None else target.display_url
 
 
-def typed_store(name: str) -> str:
-    """A store as it is named in a command that somebody may type: without a password."""
-    if not IS_DATABASE.match(name):
-        return name
-    parts = urlsplit(name)
+def redact_store_url(url: str) -> str:
+    """Return a store's URL for a command to type, without its password."""
+    if not IS_DATABASE.match(url):
+        return url
+    parts = urlsplit(url)
     who, at, where = parts.netloc.rpartition("@")
     user, colon, _ = who.partition(":")
     if "@" in parts.path or (not at and ":" in where and not where.rpartition(":")[2].isdigit()):
-        # Not where it belongs: a password with a slash in it, perhaps.
-        return f"{parts.scheme}://{HIDDEN}"
+        # A password is not in its usual place, perhaps because it contains a slash.
+        return f"{parts.scheme}://{REDACTED}"
     parameters = [
-        (key, HIDDEN if NAMES.search(key) else value) for key, value in parse_qsl(parts.query, keep_blank_values=True)
+        (key, REDACTED if SECRET_NAMES.search(key) else value)
+        for key, value in parse_qsl(parts.query, keep_blank_values=True)
     ]
-    hidden = f"{user}{colon}{HIDDEN if colon else ''}{at}{where}"
-    # Not by `urlunsplit`, which leaves out the slashes before a name that is not there.
+    hidden = f"{user}{colon}{REDACTED if colon else ''}{at}{where}"
+    # `urlunsplit` would drop the slashes before an empty host.
     query = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
     return f"{parts.scheme}://{hidden}{parts.path}{query}"

@@ -1,4 +1,4 @@
-"""What is known of a task, as JSON with names that stay. Times are in UTC, and what there is not is null."""
+"""Tasks as JSON with stable field names. Times are in UTC, and missing values are null."""
 
 import json
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from raincheck.stores.requests import PAGE_LIMIT
 EVERYTHING = Scope.everything()
 
 TRIES = 10
-"""How often to read a task that changes while it is read."""
+"""The maximum number of times to read a task that changes while it is read."""
 
 
-def facts_of(task: Task) -> dict[str, Json]:
-    """The record of a task."""
+def serialize_task(task: Task) -> dict[str, Json]:
+    """Return the record of a task as JSON."""
     progress, attempt = task.progress, task.attempt
     return {
         "id": task.id,
@@ -30,7 +30,7 @@ def facts_of(task: Task) -> dict[str, Json]:
         "phase": str(task.phase),
         "status_message": task.status_message,
         "state": None if task.state is None else task.state.name,
-        "state_since": None if task.state is None else said_moment(task.state.since),
+        "state_since": None if task.state is None else format_timestamp(task.state.since),
         "subject": task.subject,
         "is_error": task.is_error,
         "progress": None if progress is None else {"done": progress.done, "total": progress.total},
@@ -40,39 +40,39 @@ def facts_of(task: Task) -> dict[str, Json]:
         if attempt is None
         else {
             "holder": attempt.lease.holder,
-            "started_at": said_moment(attempt.started_at),
-            "lease_expires_at": said_moment(attempt.lease.expires_at),
+            "started_at": format_timestamp(attempt.started_at),
+            "lease_expires_at": format_timestamp(attempt.lease.expires_at),
         },
         "pausing": task.pausing,
         "open_inputs": task.open_inputs,
         "priority": task.priority,
         "parent_id": task.parent_id,
         "idempotency_key": task.idempotency_key,
-        "created_at": said_moment(task.created_at),
-        "updated_at": said_moment(task.updated_at),
-        "due_at": said_moment(task.due_at),
-        "deadline_at": said_moment(task.deadline_at),
-        "finished_at": said_moment(task.finished_at),
-        "expires_at": said_moment(task.expires_at),
+        "created_at": format_timestamp(task.created_at),
+        "updated_at": format_timestamp(task.updated_at),
+        "due_at": format_timestamp(task.due_at),
+        "deadline_at": format_timestamp(task.deadline_at),
+        "finished_at": format_timestamp(task.finished_at),
+        "expires_at": format_timestamp(task.expires_at),
     }
 
 
-def said_moment(moment: datetime | None) -> str | None:
-    """A moment as JSON has it."""
+def format_timestamp(moment: datetime | None) -> str | None:
+    """Format a moment for JSON."""
     return None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-async def document_of(store: Store, task: Task, *, now: datetime) -> dict[str, Json]:
-    """Everything that is kept of a task, but for what its artifacts have in them and who called.
+async def load_task_document(store: Store, task: Task, *, now: datetime) -> dict[str, Json]:
+    """Return everything that is stored of a task, except the content of its artifacts and its caller.
 
     Raises:
-        TaskNotFound: it is gone by now.
+        TaskNotFound: the task no longer exists.
     """
     journal, outcome = await _read(store, task.id, now)
     payloads = {"arguments": journal.arguments, "variables": journal.variables, "outcome": outcome}
     history = [_entry(entry) for entry in await _history(store, journal, now)]
     return (
-        facts_of(journal.task)
+        serialize_task(journal.task)
         | _opened(payloads)
         | {
             "steps": [_step(step) for step in journal.steps],
@@ -84,7 +84,7 @@ async def document_of(store: Store, task: Task, *, now: datetime) -> dict[str, J
 
 
 async def _read(store: Store, task_id: TaskId, now: datetime) -> tuple[Journal, Payload | None]:
-    """What a task has, and what came of it: as of one moment, unless it changes all the time."""
+    """Read a task's journal and its outcome as of one moment, unless the task changes all the time."""
     journal = await store.journal(task_id, EVERYTHING, now=now)
     view = await store.view(task_id, EVERYTHING, now=now)
     for _ in range(TRIES):
@@ -96,7 +96,7 @@ async def _read(store: Store, task_id: TaskId, now: datetime) -> tuple[Journal, 
 
 
 async def _history(store: Store, journal: Journal, now: datetime) -> list[HistoryEntry]:
-    """The history as long as it was when the journal was read."""
+    """Read the history as long as it was when the journal was read."""
     entries: list[HistoryEntry] = []
     while True:
         last = entries[-1].seq if entries else 0
@@ -109,7 +109,7 @@ async def _history(store: Store, journal: Journal, now: datetime) -> list[Histor
 def _entry(entry: HistoryEntry) -> dict[str, Json]:
     return {
         "seq": entry.seq,
-        "at": said_moment(entry.at),
+        "at": format_timestamp(entry.at),
         "event": str(entry.event),
         "before": None if entry.before is None else str(entry.before),
         "after": str(entry.after),
@@ -124,7 +124,7 @@ def _step(step: Step) -> dict[str, Json]:
         "name": step.name,
         "occurrence": step.occurrence,
         "attempt": step.attempt,
-        "finished_at": said_moment(step.finished_at),
+        "finished_at": format_timestamp(step.finished_at),
     } | _opened({"result": step.result})
 
 
@@ -132,13 +132,13 @@ def _input(question: InputRequest) -> dict[str, Json]:
     return {
         "key": question.key,
         "kind": str(question.kind),
-        "asked_at": said_moment(question.asked_at),
-        "answered_at": said_moment(question.answered_at),
+        "asked_at": format_timestamp(question.asked_at),
+        "answered_at": format_timestamp(question.answered_at),
     } | _opened({"request": question.request, "answer": question.answer})
 
 
 def _opened(payloads: Mapping[str, Payload | None]) -> dict[str, Json]:
-    """Payloads as JSON. One that can't be read is null, and `unreadable` says why."""
+    """Decode payloads to JSON. A payload that can't be read is null, and `unreadable` gives the reason."""
     values: dict[str, Json] = {}
     unreadable: dict[str, Json] = {}
     for name, payload in payloads.items():

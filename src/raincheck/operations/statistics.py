@@ -1,32 +1,32 @@
-"""What a store's tasks add up to: how long they take, how many there are, how many go wrong."""
+"""Statistics of a store's tasks: durations, counts and failure rates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
-from raincheck.operations.select import Filters, select
+from raincheck.operations.select import Filters, select_tasks
 from raincheck.stores.base import Store
 
 HOURS = 24
 HOUR = timedelta(hours=1)
 
-NOTHING = Sketch()
+NO_DURATIONS = DurationHistogram()
 
 
 @dataclass(slots=True)
 class ToolStats:
-    """One tool of one server. Durations are of the latest tasks, gone or not; the counts of those that are kept."""
+    """One tool of one server. Durations cover the latest tasks, stored or not; counts cover the stored tasks."""
 
     namespace: str
     tool: str
-    durations: Sketch = NOTHING
+    durations: DurationHistogram = NO_DURATIONS
     live: int = 0
     completed: int = 0
     errors: int = 0
-    """Completed, with a result that reports an error."""
+    """Tasks that completed with a result that reports an error."""
     failed: int = 0
     cancelled: int = 0
 
@@ -36,7 +36,7 @@ class ToolStats:
 
     @property
     def failure_share(self) -> float | None:
-        """Which part of those that ran to their end went wrong; None if there are none."""
+        """The share of the tasks that completed or failed which went wrong; None if there are none."""
         ended = self.completed + self.errors + self.failed
         return (self.errors + self.failed) / ended if ended else None
 
@@ -52,17 +52,17 @@ class ToolStats:
             case _:
                 self.live += 1
 
-    def columns(self, most: int) -> list[float]:
-        """How many took about how long, the shortest first."""
+    def histogram(self, max_columns: int) -> list[float]:
+        """Return the number of tasks per range of durations, shortest first."""
         counts = self.durations.counts
         if not counts:
             return []
-        return gathered([counts.get(bucket, 0) for bucket in range(min(counts), max(counts) + 1)], most)
+        return merge_columns([counts.get(bucket, 0) for bucket in range(min(counts), max(counts) + 1)], max_columns)
 
 
 @dataclass(slots=True)
 class Stats:
-    """What is known of a store at one moment. The lists are by hour, the latest last."""
+    """Statistics of a store at one moment. The lists are by hour, latest last."""
 
     now: datetime
     tools: dict[tuple[str, str], ToolStats] = field(default_factory=dict[tuple[str, str], ToolStats])
@@ -77,7 +77,7 @@ class Stats:
         if task.phase is Phase.FAILED or task.is_error:
             self._count_hour(self.failed, task.finished_at)
 
-    def learn(self, namespace: str, durations: Mapping[str, Sketch], tool: str | None) -> None:
+    def set_durations(self, namespace: str, durations: Mapping[str, DurationHistogram], tool: str | None) -> None:
         for name, sketch in durations.items():
             if tool in (None, name):
                 self.tool(namespace, name).durations = sketch
@@ -88,29 +88,29 @@ class Stats:
     def _count_hour(self, hours: list[int], moment: datetime | None) -> None:
         ago = None if moment is None else (self.now - moment) // HOUR
         if ago is not None and ago < HOURS:
-            # What is from the future counts as of now.
+            # A time in the future counts as now.
             hours[HOURS - 1 - max(0, ago)] += 1
 
 
-async def measure(store: Store, filters: Filters, *, now: datetime) -> Stats:
-    """Count the tasks that are asked for, and look up how long those of their servers take.
+async def collect_stats(store: Store, filters: Filters, *, now: datetime) -> Stats:
+    """Count the matching tasks, and load the durations of their servers.
 
-    A server none of whose tasks is kept any longer is found by its name only.
+    A server none of whose tasks is still stored is found only by name.
     """
     stats = Stats(now)
-    async for task in select(store, filters, now=now):
+    async for task in select_tasks(store, filters, now=now):
         stats.count(task)
     namespaces = {namespace for namespace, _ in stats.tools}
     if filters.namespace is not None:
         namespaces.add(filters.namespace)
     for namespace in sorted(namespaces):
-        stats.learn(namespace, await store.learn(namespace, {}), filters.tool)
+        stats.set_durations(namespace, await store.merge_durations(namespace, {}), filters.tool)
     return stats
 
 
-def gathered(values: Sequence[float], most: int) -> list[float]:
-    """The values in at most so many columns, neighbours added up."""
-    if len(values) <= most:
+def merge_columns(values: Sequence[float], max_columns: int) -> list[float]:
+    """Merge the values into at most `max_columns` columns by summing neighbours."""
+    if len(values) <= max_columns:
         return list(values)
-    size = -(-len(values) // most)
+    size = -(-len(values) // max_columns)
     return [sum(values[first : first + size]) for first in range(0, len(values), size)]

@@ -1,6 +1,6 @@
-"""A checkup of the tasks in a store: what is held up, and why, as far as that can be known without asking anybody.
+"""Health checks of a store's tasks: which are held up, and why, as far as the records show.
 
-What a checkup finds: a line for each thing that was looked at, and what to do about it.
+Each check returns findings. A finding describes one checked item, and says what to do about it.
 """
 
 from collections import defaultdict
@@ -11,74 +11,74 @@ from enum import StrEnum
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task, Tool
-from raincheck.operations.describe import printable, told_id, told_tool
-from raincheck.operations.select import EVERYTHING, Filters, StatusWord, select
+from raincheck.operations.describe import format_id, format_tool, printable
+from raincheck.operations.select import EVERYTHING, Filters, StatusChoice, select_tasks
 from raincheck.stores.base import Store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
-from raincheck.wire.fallback_text import in_words
+from raincheck.wire.fallback_text import format_duration
 
 
-class Verdict(StrEnum):
-    """How something is."""
+class Severity(StrEnum):
+    """The severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
-    """It may become a problem, or may be one: as far as can be known from here."""
+    """It may be a problem, or become one, as far as the records show."""
     BAD = "bad"
     """Tasks are held up, or will be."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
+class HealthFinding:
+    """The result of one check."""
 
     name: str
-    verdict: Verdict
+    verdict: Severity
     said: str
     do: str | None = None
-    """What to do about it; None where it is fine."""
+    """The remedy; None if nothing is wrong."""
 
     @classmethod
-    def ok(cls, name: str, said: str) -> "Finding":
-        return cls(name, Verdict.OK, said)
+    def ok(cls, name: str, said: str) -> "HealthFinding":
+        return cls(name, Severity.OK, said)
 
     @classmethod
-    def warn(cls, name: str, said: str, do: str) -> "Finding":
-        return cls(name, Verdict.WARN, said, do)
+    def warn(cls, name: str, said: str, do: str) -> "HealthFinding":
+        return cls(name, Severity.WARN, said, do)
 
     @classmethod
-    def bad(cls, name: str, said: str, do: str) -> "Finding":
-        return cls(name, Verdict.BAD, said, do)
+    def bad(cls, name: str, said: str, do: str) -> "HealthFinding":
+        return cls(name, Severity.BAD, said, do)
 
 
-def worst_of(findings: list[Finding]) -> Verdict:
-    """How it is on the whole."""
+def worst_severity(findings: list[HealthFinding]) -> Severity:
+    """Return the worst severity among the findings."""
     found = {finding.verdict for finding in findings}
-    return next((one for one in (Verdict.BAD, Verdict.WARN) if one in found), Verdict.OK)
+    return next((one for one in (Severity.BAD, Severity.WARN) if one in found), Severity.OK)
 
 
-LIVING = Filters(statuses=(StatusWord.WORKING, StatusWord.INPUT_REQUIRED))
+LIVE_TASKS = Filters(statuses=(StatusChoice.WORKING, StatusChoice.INPUT_REQUIRED))
 
 STUCK = timedelta(minutes=1)
-"""A server looks for leases that ran out every few seconds. What is overdue for so long, nobody looks for."""
+"""Servers look for expired leases every few seconds. If a task is overdue for this long, no server is looking."""
 
 SLOW = timedelta(minutes=5)
-"""How long a task may wait in the queue before it is worth a word."""
+"""The time that a task may wait in the queue before it is reported."""
 
-LATELY = timedelta(minutes=10)
-"""A worker that has run a task of a tool since then may still be there."""
+RECENT = timedelta(minutes=10)
+"""A worker that has run a task of a tool within this time may still be running."""
 
-SKEW = timedelta(seconds=2)
-"""How far clocks may differ before it is worth a word."""
+MAX_CLOCK_SKEW = timedelta(seconds=2)
+"""The clock difference above which a finding warns."""
 
-MOST_TOLD = 5
+MAX_IDS_SHOWN = 5
 
 
-async def check_tasks(store: Store, *, now: datetime) -> list[Finding]:
-    """What is found of the tasks."""
-    live = [task async for task in select(store, LIVING, now=now)]
+async def check_tasks(store: Store, *, now: datetime) -> list[HealthFinding]:
+    """Check the tasks of a store."""
+    live = [task async for task in select_tasks(store, LIVE_TASKS, now=now)]
     latest = (await store.list_tasks(TaskQuery(EVERYTHING), now=now, limit=PAGE_LIMIT)).tasks
-    overdue = await store.overdue(now=now - STUCK, limit=PAGE_LIMIT)
+    overdue = await store.list_overdue(now=now - STUCK, limit=PAGE_LIMIT)
     return [
         _check_counts(live),
         _check_overdue(overdue, now),
@@ -88,78 +88,80 @@ async def check_tasks(store: Store, *, now: datetime) -> list[Finding]:
     ]
 
 
-def _check_counts(live: list[Task]) -> Finding:
+def _check_counts(live: list[Task]) -> HealthFinding:
     phases = [(phase, sum(task.phase is phase for task in live)) for phase in Phase]
     counts = ", ".join(f"{count} {phase}" for phase, count in phases if count)
-    return Finding.ok("tasks", counts or "none lives")
+    return HealthFinding.ok("tasks", counts or "none lives")
 
 
-def _check_overdue(overdue: tuple[Task, ...], now: datetime) -> Finding:
+def _check_overdue(overdue: tuple[Task, ...], now: datetime) -> HealthFinding:
     if not overdue:
-        return Finding.ok("leases", "none is overdue")
-    ids = ", ".join(told_id(task.id) for task in overdue[:MOST_TOLD])
-    more = f" and {len(overdue) - MOST_TOLD} more" if len(overdue) > MOST_TOLD else ""
+        return HealthFinding.ok("leases", "none is overdue")
+    ids = ", ".join(format_id(task.id) for task in overdue[:MAX_IDS_SHOWN])
+    more = f" and {len(overdue) - MAX_IDS_SHOWN} more" if len(overdue) > MAX_IDS_SHOWN else ""
     longest = max(now - (task.overdue_at or now) for task in overdue)
     said = f"{_tasks(len(overdue))} overdue for up to {_words(longest)}, and taken back by nobody: {ids}{more}"
-    return Finding.bad("leases", said, "start a server on this store: any takes back what dead ones held")
+    return HealthFinding.bad("leases", said, "start a server on this store: any takes back what dead ones held")
 
 
-def _check_tools(live: list[Task], latest: Iterable[Task], now: datetime) -> Iterator[Finding]:
-    """Tasks that wait for a tool, or a version of it, that nobody seems to have."""
-    shown = {(task.namespace, task.tool) for task in (*live, *latest) if _shows_worker(task, now)}
+def _check_tools(live: list[Task], latest: Iterable[Task], now: datetime) -> Iterator[HealthFinding]:
+    """Report tasks that wait for a tool, or a version of it, that no worker seems to have."""
+    shown = {(task.namespace, task.tool) for task in (*live, *latest) if _proves_worker(task, now)}
     waiting: defaultdict[tuple[str, Tool], list[timedelta]] = defaultdict(list)
     for task in live:
         waited = _waited(task, now)
         if waited > STUCK and (task.namespace, task.tool) not in shown:
             waiting[task.namespace, task.tool].append(waited)
     if not waiting:
-        yield Finding.ok("workers", "no task waits for a tool that nobody has been seen to have")
+        yield HealthFinding.ok("workers", "no task waits for a tool that nobody has been seen to have")
     for (namespace, tool), waits in sorted(waiting.items()):
         others = sorted(other.version for where, other in shown if where == namespace and other.name == tool.name)
         runs = f"; version {printable(', '.join(others))} of it is run" if others else ""
         name = f"{printable(tool.name)} (version {printable(tool.version)})"
         said = f"{_tasks(len(waits))} waited up to {_words(max(waits))} for {name}"
-        yield Finding.warn(
+        yield HealthFinding.warn(
             "workers",
-            f"{said} of {printable(namespace)!r}, and nobody was seen to run it in the last {_words(LATELY)}{runs}",
+            f"{said} of {printable(namespace)!r}, and nobody was seen to run it in the last {_words(RECENT)}{runs}",
             f"start a server or worker named {printable(namespace)!r} that has that version of the tool",
         )
 
 
-def _shows_worker(task: Task, now: datetime) -> bool:
-    """Whether a task tells that somebody has its tool: it runs, or did so lately."""
+def _proves_worker(task: Task, now: datetime) -> bool:
+    """Return whether a task proves that a worker has its tool: it is running, or ran recently."""
     if task.attempt is not None:
         return task.attempt.lease.expires_at > now
-    return task.fence > 0 and task.updated_at > now - LATELY
+    return task.fence > 0 and task.updated_at > now - RECENT
 
 
 def _waited(task: Task, now: datetime) -> timedelta:
-    """How long a task could have been run, and was not."""
+    """Return how long a task has been ready to run without running."""
     if task.phase is Phase.QUEUED:
         return now - task.updated_at
     is_due = task.phase is Phase.PARKED and task.due_at is not None
     return now - task.due_at if is_due and task.due_at is not None else timedelta(0)
 
 
-def _check_queue(live: list[Task], now: datetime) -> Finding:
+def _check_queue(live: list[Task], now: datetime) -> HealthFinding:
     waits = [(now - task.updated_at, task) for task in live if task.phase is Phase.QUEUED]
     if not waits:
-        return Finding.ok("queue", "nothing waits for a worker")
+        return HealthFinding.ok("queue", "nothing waits for a worker")
     longest, oldest = max(waits, key=lambda pair: pair[0])
-    said = f"{told_id(oldest.id)} ({told_tool(oldest.tool)}) has waited longest, for {_words(longest)}"
+    said = f"{format_id(oldest.id)} ({format_tool(oldest.tool)}) has waited longest, for {_words(longest)}"
     if longest <= SLOW:
-        return Finding.ok("queue", said)
-    return Finding.warn(
+        return HealthFinding.ok("queue", said)
+    return HealthFinding.warn(
         "queue", said, "if there are workers, they are too few or hang: start more, or look at their logs"
     )
 
 
-def _check_clock(tasks: Iterable[Task], now: datetime) -> Finding:
+def _check_clock(tasks: Iterable[Task], now: datetime) -> HealthFinding:
     ahead = max((max(task.created_at, task.updated_at) - now for task in tasks), default=timedelta(0))
-    if ahead <= SKEW:
-        return Finding.ok("clock", "no task is from the future")
+    if ahead <= MAX_CLOCK_SKEW:
+        return HealthFinding.ok("clock", "no task is from the future")
     said = f"a task is from {_words(ahead)} in the future: this clock is behind another, or was set back"
-    return Finding.warn("clock", said, "let all machines that use the store take their time from the same place (NTP)")
+    return HealthFinding.warn(
+        "clock", said, "let all machines that use the store take their time from the same place (NTP)"
+    )
 
 
 def _tasks(count: int) -> str:
@@ -167,4 +169,4 @@ def _tasks(count: int) -> str:
 
 
 def _words(duration: timedelta) -> str:
-    return in_words(duration.total_seconds())
+    return format_duration(duration.total_seconds())

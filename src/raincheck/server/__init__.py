@@ -1,4 +1,4 @@
-"""Serving tasks on the `mcp` SDK: what stands between its requests and the engine."""
+"""Serve tasks on the `mcp` SDK: the layer between its requests and the engine."""
 
 from raincheck.server.tasks import Tasks
 

@@ -1,4 +1,4 @@
-"""Where tasks are put into a server: its handlers, its capabilities, its lifespan. The one place that changes it."""
+"""Attach tasks to a server: its handlers, capabilities and lifespan. Only this module changes a server."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,30 +11,30 @@ from mcp_types import CallToolRequestParams, RequestParams, SubscriptionsListenR
 
 from raincheck.errors import ConfigurationError
 from raincheck.server.caller import by_generation, is_modern
-from raincheck.server.fallback.tool_list import PlainListing, said_to_have
-from raincheck.server.runtime import Running
-from raincheck.server.sdk_compat import AnyContext, install_filters, unwrap_calls
-from raincheck.server.shared_follower import Watching
+from raincheck.server.fallback.tool_list import FallbackToolList, declared_tool_names
+from raincheck.server.runtime import ServerRuntime
+from raincheck.server.sdk_compat import AnyContext, install_filters, split_call_handler
+from raincheck.server.shared_follower import SharedFollower
 from raincheck.server.tool_calls import ToolCalls
-from raincheck.server.tools.registry import ServedTools
-from raincheck.server.tools.task_session import Workplace
-from raincheck.server.tools.tool_list import KeyListing
-from raincheck.server.v2025.elicitation import Asking
-from raincheck.server.v2025.methods import G1Methods
-from raincheck.server.v2025.middleware import G1Middleware
-from raincheck.server.v2025.notifications import Pushing
-from raincheck.server.v2026.methods import METHOD, G2Methods, Listening
-from raincheck.server.wait import Waiting
+from raincheck.server.tools.registry import ToolRegistry
+from raincheck.server.tools.task_session import SdkContextFactory
+from raincheck.server.tools.tool_list import IdempotencyHints
+from raincheck.server.v2025.elicitation import ElicitationBroker
+from raincheck.server.v2025.methods import V2025Methods
+from raincheck.server.v2025.middleware import V2025Middleware
+from raincheck.server.v2025.notifications import StatusNotifier
+from raincheck.server.v2026.methods import LISTEN_METHOD, SubscriptionHandler, V2026Methods
+from raincheck.server.wait import CallWaiter
 from raincheck.wire.v2026 import EXTENSION
 
 Lifespan: TypeAlias = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 
-def attach(server: Server[Any], running: Running, tools: ServedTools, workplace: Workplace) -> None:
-    """Let a server serve tasks.
+def attach(server: Server[Any], runtime: ServerRuntime, tools: ToolRegistry, sdk_contexts: SdkContextFactory) -> None:
+    """Attach tasks to a server.
 
     Raises:
-        ConfigurationError: it does so already, or has no tools.
+        ConfigurationError: the server has tasks already, or has no tools.
     """
     install_filters()
     if EXTENSION in server.extensions:
@@ -42,14 +42,14 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
     calls = server.get_request_handler("tools/call")
     if calls is None:
         raise ConfigurationError(f"server {server.name!r} serves no tools: give it on_call_tool first")
-    # Inside what other extensions put around calls: they may refuse one before there is a task.
-    around, tools.handler = unwrap_calls(workplace.server, calls.handler)
-    watching = Watching(running)
-    asking, pushing = Asking(running, watching), Pushing(running, watching)
-    waiting = Waiting(running, watching, asking)
-    tool_calls = ToolCalls(running, tools, workplace, waiting)
+    # Inside the wrappers of other extensions, which may refuse a call before there is a task.
+    around, tools.handler = split_call_handler(sdk_contexts.server, calls.handler)
+    watching = SharedFollower(runtime)
+    asking, pushing = ElicitationBroker(runtime, watching), StatusNotifier(runtime, watching)
+    waiting = CallWaiter(runtime, watching, asking)
+    tool_calls = ToolCalls(runtime, tools, sdk_contexts, waiting)
     server.add_request_handler("tools/call", CallToolRequestParams, around(tool_calls))
-    g1, g2 = G1Methods(running, watching, asking, pushing), G2Methods(running)
+    g1, g2 = V2025Methods(runtime, watching, asking, pushing), V2026Methods(runtime)
     for method, handler in {
         "tasks/get": by_generation(v2025_handler=g1.get, v2026_handler=g2.get),
         "tasks/result": by_generation(v2025_handler=g1.result),
@@ -59,60 +59,64 @@ def attach(server: Server[Any], running: Running, tools: ServedTools, workplace:
     }.items():
         server.add_request_handler(method, RequestParams, handler)
     server.middleware.append(ignore_task_field)
-    server.middleware.append(KeyListing(running, tools))
-    server.middleware.append(G1Middleware(running, tools, pushing))
-    if running.telling is not None:
-        server.middleware.append(PlainListing(server, running, tools, running.telling))
-    _listen(server, Listening(running))
+    server.middleware.append(IdempotencyHints(runtime, tools))
+    server.middleware.append(V2025Middleware(runtime, tools, pushing))
+    if runtime.fallback_messages is not None:
+        server.middleware.append(FallbackToolList(server, runtime, tools, runtime.fallback_messages))
+    _install_subscription_handler(server, SubscriptionHandler(runtime))
     server.extensions[EXTENSION] = {}
-    server.lifespan = _around(server.lifespan, running, tools, workplace)
+    server.lifespan = _wrap_lifespan(server.lifespan, runtime, tools, sdk_contexts)
 
 
-def _listen(server: Server[Any], listening: Listening) -> None:
-    """Stand before the server's own handler of streams, behind all middleware.
+def _install_subscription_handler(server: Server[Any], handler: SubscriptionHandler) -> None:
+    """Install the handler before the server's own subscription handler, behind all middleware.
 
-    A server that has none is asked in middleware instead: with a handler, it would claim to serve other streams too.
+    A server without such a handler gets middleware instead: with a handler, it would claim to serve other streams too.
     """
-    theirs = server.get_request_handler(METHOD)
+    theirs = server.get_request_handler(LISTEN_METHOD)
     if theirs is None:
-        server.middleware.append(listening)
+        server.middleware.append(handler)
         return
 
     async def listen(ctx: AnyContext, params: SubscriptionsListenRequestParams) -> HandlerResult:
-        return await listening(ctx, lambda ctx: theirs.handler(ctx, params))
+        return await handler(ctx, lambda ctx: theirs.handler(ctx, params))
 
-    server.add_request_handler(METHOD, SubscriptionsListenRequestParams, listen)
+    server.add_request_handler(LISTEN_METHOD, SubscriptionsListenRequestParams, listen)
 
 
 async def ignore_task_field(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
-    """With this version the server alone decides on a task: what older callers ask for is not even looked at."""
+    """Drop `params.task` from calls since 2026-07-28, where the server alone decides on a task."""
     if ctx.method == "tools/call" and is_modern(ctx) and ctx.params is not None and "task" in ctx.params:
         ctx = replace(ctx, params={name: value for name, value in ctx.params.items() if name != "task"})
     return await call_next(ctx)
 
 
-def _prepare(server: Server[Any], running: Running, tools: ServedTools, names: list[str]) -> None:
-    tools.find_all(names)
-    if running.telling is not None and tools.has_any("auto"):
-        ours = running.telling.tools
-        # A low-level server has no list at its start. Some say which tools they have all the same.
-        ours.check_free((*names, *tools.enabled.names, *said_to_have(server, ours)))
+def _prepare(server: Server[Any], runtime: ServerRuntime, tools: ToolRegistry, names: list[str]) -> None:
+    tools.register_all(names)
+    if runtime.fallback_messages is not None and tools.has_mode("auto"):
+        ours = runtime.fallback_messages.tools
+        # A low-level server has no tool list at startup. Some can report the names of their tools all the same.
+        ours.check_free((*names, *tools.enabled.names, *declared_tool_names(server, ours)))
 
 
-def _around(theirs: Lifespan, running: Running, tools: ServedTools, workplace: Workplace) -> Lifespan:
-    """The server's own lifespan, with the engine inside: bodies find what that made."""
+def _wrap_lifespan(
+    theirs: Lifespan, runtime: ServerRuntime, tools: ToolRegistry, sdk_contexts: SdkContextFactory
+) -> Lifespan:
+    """Wrap the server's lifespan around the engine, so that task bodies see the state that it yields."""
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[Any]:
         async with theirs(server) as state:
-            # By a mark of its own: several may have been given the same.
+            # The key is a new object, because several entries may yield the same state.
             mark = object()
-            workplace.states[mark] = state
+            sdk_contexts.lifespan_states[mark] = state
             try:
-                listed = [] if workplace.server is None else await workplace.server.list_tools()
-                async with running.entered(lambda: _prepare(server, running, tools, [tool.name for tool in listed])):
+                listed = [] if sdk_contexts.server is None else await sdk_contexts.server.list_tools()
+                async with runtime.keep_running(
+                    lambda: _prepare(server, runtime, tools, [tool.name for tool in listed])
+                ):
                     yield state
             finally:
-                del workplace.states[mark]
+                del sdk_contexts.lifespan_states[mark]
 
     return lifespan

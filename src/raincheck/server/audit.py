@@ -1,7 +1,7 @@
-"""One line for everything that matters about a task and its owner, and nothing of what is in it.
+"""Log each event that matters about a task and its owner as one line, without the task's content.
 
-The lines go to the logger `raincheck.audit`. Each says what happened in its message, and has it once more in fields
-(`record.audit`), for whoever writes logs as JSON.
+The lines go to the logger `raincheck.audit`. Each has the event in its message, and again in fields (`record.audit`)
+for operators that write logs as JSON.
 """
 
 import json
@@ -20,10 +20,10 @@ from raincheck.errors import StoreError
 from raincheck.stores.base import Store
 from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, Page, TaskQuery
 
-LONGEST_WORD = 2_200
+MAX_VALUE_LENGTH = 2_200
 """Characters: as long as an owner's key may be."""
 
-PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
+UNQUOTED_VALUE = re.compile(r"[\w.:/@+-]+", re.ASCII)
 
 REFUSED = "refused"
 
@@ -31,13 +31,15 @@ log = logging.getLogger("raincheck.audit")
 logger = logging.getLogger(__name__)
 
 
-def note(event: str, owner: Owner, *, task_id: str | None = None, tool: str | None = None, **facts: object) -> None:
-    """Write a line, if anybody reads it."""
+def log_event(
+    event: str, owner: Owner, *, task_id: str | None = None, tool: str | None = None, **facts: object
+) -> None:
+    """Write a line, if the logger is enabled."""
     if not log.isEnabledFor(logging.INFO):
         return
     if task_id is not None and (event == REFUSED or not owner.may_list):
-        # Whoever has the id of an anonymous task has the right to it, and whose a refused one is, is not known. Enough
-        # of it to find it again, not to use it.
+        # The id of an anonymous task is the right to the task, and the owner of a refused one is unknown. The line has
+        # enough of the id to find the task again, and not enough to use it.
         task_id = shorten_id(task_id)
     fields = {"event": event, "owner": owner.key, "task": task_id, "tool": tool, **facts}
     told = {name: _clipped(value) for name, value in fields.items() if value is not None}
@@ -46,27 +48,27 @@ def note(event: str, owner: Owner, *, task_id: str | None = None, tool: str | No
 
 
 def _clipped(value: object) -> object:
-    return f"{value[:LONGEST_WORD]}..." if isinstance(value, str) and len(value) > LONGEST_WORD else value
+    return f"{value[:MAX_VALUE_LENGTH]}..." if isinstance(value, str) and len(value) > MAX_VALUE_LENGTH else value
 
 
 def _word(value: object) -> str:
-    """A word of a line. Callers choose some of them, and must not make two of it, or a line of their own."""
+    """Quote a value for a line. Callers choose some values, and must not be able to split the line or add one."""
     text = str(value)
-    return text if PLAIN.fullmatch(text) else json.dumps(text)
+    return text if UNQUOTED_VALUE.fullmatch(text) else json.dumps(text)
 
 
 def _note_task(event: str, task: Task, **facts: object) -> None:
-    note(event, task.owner, task_id=task.id, tool=task.tool.name, **facts)
+    log_event(event, task.owner, task_id=task.id, tool=task.tool.name, **facts)
 
 
 class _AuditedStore:
-    """A store whose tasks' beginnings and ends are noted by the process that wrote them, once."""
+    """Store wrapper that logs the start and end of each task once, in the process that wrote it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
-        # Asked for once: every poll goes through here.
+        # Cached on first access, because every poll goes through here.
         vars(self)[name] = found = getattr(self._store, name)
         return found
 
@@ -89,16 +91,17 @@ class _AuditedStore:
         _note_task("ended", task, how=str(task.phase), is_error=task.is_error or None)
         if task.phase is Phase.COMPLETED:
             return
-        # Its children were cancelled with it, in its transaction.
-        query = TaskQuery(Scope.within(task.namespace), parent_id=task.id, phases=frozenset({Phase.CANCELLED}))
+        # The children were cancelled with their parent, in its transaction.
+        query = TaskQuery(Scope.for_namespace(task.namespace), parent_id=task.id, phases=frozenset({Phase.CANCELLED}))
         try:
             children = await self._list(query, task)
         except StoreError as error:
-            # What was written is written, whether or not all of it can be told.
-            logger.warning("the children that were cancelled with task %s can't be listed: %s", task.shown_id, error)
+            # The change is committed, whether or not all of it can be logged.
+            logger.warning("the children that were cancelled with task %s can't be listed: %s", task.log_id, error)
             return
         for child in children:
-            # A child that was changed last ends a little later. One that was cancelled before ended before.
+            # A child that was updated after its parent ends a little later. A child that was cancelled before ended
+            # before.
             if child.finished_at is not None and child.finished_at >= (task.finished_at or task.updated_at):
                 await self._note_end(child)
 
@@ -113,5 +116,5 @@ class _AuditedStore:
 
 
 def audited(store: Store) -> Store:
-    """The same store, with a line in the audit log for each task that begins or ends through it."""
+    """Return the same store, with a line in the audit log for each task that starts or ends through it."""
     return cast("Store", _AuditedStore(store))

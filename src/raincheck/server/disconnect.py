@@ -1,9 +1,10 @@
-"""Whether a caller still waits for the answer to its request.
+"""Detect disconnected callers, and cancel tasks whose caller disconnected before it received a task id.
 
-On a stream such as stdio, a caller that leaves takes its requests with it. Over HTTP before 2026 it does not: a request
-goes on when its connection breaks, since the caller may come back for the answer where the server keeps what it missed.
+On a stream such as stdio, a disconnect ends the requests of the caller. Over HTTP before 2026-07-28 it does not: a
+request continues when its connection breaks, because the caller may reconnect for the answer where the server stores
+missed messages.
 
-Callers that leave before they have a way back to their task: its work is stopped, since nobody will ask for it.
+A caller that disconnects before it can find its task again will never request the result, so the task is cancelled.
 """
 
 import asyncio
@@ -16,57 +17,57 @@ from typing import Any, TypeVar, cast
 from mcp.shared.exceptions import MCPError
 from starlette.requests import Request
 
-from raincheck._async import see_through, unhurt
+from raincheck._async import run_to_completion, shield
 from raincheck.clock import Clock
-from raincheck.core.policies import pause_after
+from raincheck.core.policies import backoff_seconds
 from raincheck.core.records import Task, TaskId
 from raincheck.engine import Engine
 from raincheck.errors import RaincheckError, StoreUnavailable
-from raincheck.server.runtime import Running
+from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext, connection_of
 from raincheck.wire import errors
 
 T = TypeVar("T")
 
-LOOK_EVERY = 2.0
-"""Seconds between two looks. Nobody tells us that a connection is gone, and there may be thousands."""
+POLL_INTERVAL = 2.0
+"""Seconds between two polls. The server is not notified of a broken connection, and there may be thousands."""
 
-MAY_RETURN = 60.0
-"""Seconds in which a caller whose connection broke may come back for what it missed, where that is kept for it."""
+RECONNECT_TIMEOUT = 60.0
+"""Seconds in which a disconnected caller may reconnect for missed messages, where the server stores them."""
 
 
-class CallerGone(MCPError):
-    """Nobody waits for the answer any more, nor can anybody come back for it."""
+class CallerDisconnected(MCPError):
+    """The caller disconnected, and no caller can come back for the answer."""
 
     def __init__(self) -> None:
         super().__init__(errors.CANCELLED, "nobody waits for this any more")
 
 
-async def is_gone(ctx: AnyContext) -> bool:
-    """Whether nobody can get the answer to this request any more."""
-    return not _is_kept(ctx) and await _is_broken(ctx)
+async def is_disconnected(ctx: AnyContext) -> bool:
+    """Return whether no caller can receive the answer to this request any more."""
+    return not _can_resume_stream(ctx) and await _is_broken(ctx)
 
 
-async def until_gone(ctx: AnyContext, clock: Clock) -> None:
-    """Return when nobody can get the answer any more."""
+async def wait_until_disconnected(ctx: AnyContext, clock: Clock) -> None:
+    """Return when no caller can receive the answer any more."""
     await _until_broken(ctx, clock)
-    if _is_kept(ctx):
+    if _can_resume_stream(ctx):
         await asyncio.Event().wait()
 
 
-async def until_away(ctx: AnyContext, clock: Clock) -> None:
-    """Return when the caller is gone, or has stayed away for so long that others need not wait for it."""
+async def wait_until_away(ctx: AnyContext, clock: Clock) -> None:
+    """Return when the caller is gone, or has been disconnected for so long that other callers need not wait for it."""
     await _until_broken(ctx, clock)
-    if _is_kept(ctx):
-        await clock.sleep(MAY_RETURN)
+    if _can_resume_stream(ctx):
+        await clock.sleep(RECONNECT_TIMEOUT)
 
 
 async def _until_broken(ctx: AnyContext, clock: Clock) -> None:
     if _open_request(ctx) is None:
-        # It takes us with it.
+        # The end of the connection cancels this request.
         await asyncio.Event().wait()
     while not await _is_broken(ctx):
-        await clock.sleep(LOOK_EVERY)
+        await clock.sleep(POLL_INTERVAL)
 
 
 async def _is_broken(ctx: AnyContext) -> bool:
@@ -74,15 +75,16 @@ async def _is_broken(ctx: AnyContext) -> bool:
     return request is not None and await request.is_disconnected()
 
 
-def _is_kept(ctx: AnyContext) -> bool:
-    """Whether what is sent for a request is kept, for a caller that comes back."""
+def _can_resume_stream(ctx: AnyContext) -> bool:
+    """Return whether messages for a request are stored for a caller that reconnects."""
     return ctx.close_sse_stream is not None
 
 
 def _open_request(ctx: AnyContext) -> "Request[Any] | None":
-    """The HTTP request that stays open until it is answered.
+    """Return the HTTP request that stays open until it is answered.
 
-    Those with a session do, and those that stand alone. Elsewhere, one that brings a message is over when it is there.
+    Requests with a session do, and so do requests that stand alone. On other transports, an HTTP request that brings a
+    message ends when the message has arrived.
     """
     request: Any = ctx.request
     connection = connection_of(ctx)
@@ -90,87 +92,87 @@ def _open_request(ctx: AnyContext) -> "Request[Any] | None":
     return cast("Request[Any]", request) if isinstance(request, Request) and stays_open else None
 
 
-async def while_there(ctx: AnyContext, clock: Clock, work: Coroutine[Any, Any, T]) -> T:
-    """Do something for a caller, for as long as it is there.
+async def run_while_connected(ctx: AnyContext, clock: Clock, work: Coroutine[Any, Any, T]) -> T:
+    """Run work for a caller for as long as it is connected.
 
     Raises:
-        CallerGone: it has left.
+        CallerDisconnected: the caller disconnected first.
     """
-    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(until_gone(ctx, clock))
+    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(wait_until_disconnected(ctx, clock))
     try:
         await asyncio.wait([doing, leaving], return_when=asyncio.FIRST_COMPLETED)
         if doing.done():
             return doing.result()
-        raise CallerGone
+        raise CallerDisconnected
     finally:
         doing.cancel()
         leaving.cancel()
-        await see_through(asyncio.wait([doing, leaving]))
+        await run_to_completion(asyncio.wait([doing, leaving]))
 
 
 logger = logging.getLogger(__name__)
 
-MOST_TRIES = 10
+MAX_CANCEL_TRIES = 10
 
 
-class Leaving:
-    """Knows who waits for which task, and gives up those that nobody waits for any more.
+class AbandonedCalls:
+    """Tracks which callers wait for which task, and cancels tasks that no caller waits for any more.
 
-    A task with an idempotency key is never given up: the same call, made again, finds it.
+    A task with an idempotency key is never cancelled this way: the same call, repeated, finds it.
     """
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._waiting: Counter[TaskId] = Counter()
+    def __init__(self, runtime: ServerRuntime) -> None:
+        self._runtime = runtime
+        self._waiters: Counter[TaskId] = Counter()
 
-    async def create(self, creating: asyncio.Future[Task]) -> Task:
-        """Wait for a new task. If the caller leaves meanwhile, it is given up as soon as it is there."""
-        engine = self._running.engine
+    async def wait_for_creation(self, creation: asyncio.Future[Task]) -> Task:
+        """Wait for a new task. If the caller disconnects meanwhile, cancel the task as soon as it exists."""
+        engine = self._runtime.engine
         try:
-            return await unhurt(creating)
+            return await shield(creation)
         except asyncio.CancelledError:
-            self._running.hold(creating)
-            creating.add_done_callback(partial(self._created_for_nobody, engine))
+            self._runtime.finish_before_stop(creation)
+            creation.add_done_callback(partial(self._cancel_created, engine))
             raise
 
-    async def while_wanted(self, task: Task, waiting: Awaitable[T]) -> T:
-        """Wait, as a caller does for the answer to its call. The last of several that leaves gives the task up."""
-        engine = self._running.engine
-        self._waiting[task.id] += 1
+    async def wait_or_cancel(self, task: Task, waiting: Awaitable[T]) -> T:
+        """Wait on behalf of a caller. Cancel the task when the last of its waiting callers disconnects."""
+        engine = self._runtime.engine
+        self._waiters[task.id] += 1
         is_left = False
         try:
             return await waiting
-        except (asyncio.CancelledError, CallerGone):
+        except (asyncio.CancelledError, CallerDisconnected):
             is_left = True
             raise
         finally:
-            self._waiting[task.id] -= 1
-            if not self._waiting[task.id]:
-                del self._waiting[task.id]
+            self._waiters[task.id] -= 1
+            if not self._waiters[task.id]:
+                del self._waiters[task.id]
                 if is_left:
-                    give_up(self._running, task, engine)
+                    cancel_abandoned(self._runtime, task, engine)
 
-    def _created_for_nobody(self, engine: Engine, job: "asyncio.Future[Task]") -> None:
+    def _cancel_created(self, engine: Engine, job: "asyncio.Future[Task]") -> None:
         if not job.cancelled() and job.exception() is None:
-            give_up(self._running, job.result(), engine)
+            cancel_abandoned(self._runtime, job.result(), engine)
 
 
-def give_up(running: Running, task: Task, engine: Engine) -> None:
-    """Stop the work of a task whose caller has no way back to it."""
+def cancel_abandoned(runtime: ServerRuntime, task: Task, engine: Engine) -> None:
+    """Cancel a task that its caller can't find again."""
     if task.idempotency_key is None:
-        # In a job of its own: whoever waited has been cancelled, and can't wait for this either.
-        running.hold(asyncio.ensure_future(_cancel(task, engine)))
+        # In a separate background task: the waiting one has been cancelled, and can't wait for this.
+        runtime.finish_before_stop(asyncio.ensure_future(_cancel(task, engine)))
 
 
 async def _cancel(task: Task, engine: Engine) -> None:
-    for tries in range(1, MOST_TRIES + 1):
+    for tries in range(1, MAX_CANCEL_TRIES + 1):
         try:
             await engine.cancel(task.id, owner=task.owner, reason="its caller left")
         except StoreUnavailable:
-            await asyncio.sleep(pause_after(tries))
+            await asyncio.sleep(backoff_seconds(tries))
         except RaincheckError as error:
-            # It has ended first, most likely.
-            logger.debug("task %s was not given up: %s", task.shown_id, error)
+            # Most likely, it has already ended.
+            logger.debug("task %s was not given up: %s", task.log_id, error)
             return
         else:
             return

@@ -1,4 +1,4 @@
-"""Errors of ours as errors of the protocol: what was wrong, and what to do; never what is inside."""
+"""Convert raincheck errors to MCP errors that name the problem and the remedy, and reveal no internals."""
 
 import json
 import math
@@ -23,18 +23,18 @@ from raincheck.server import audit
 from raincheck.server.sdk_compat import AnyContext
 from raincheck.tracebacks import text_logger
 from raincheck.wire import errors, v2026
-from raincheck.wire.fields import refusal
+from raincheck.wire.fields import describe_refusal
 
 logger = text_logger(__name__)
 
 LONGEST_SHOWN = 20
-"""Digits of a number that is told to be wrong."""
+"""Most digits of a rejected number that an error message repeats."""
 
-CALLERS_FAULT = (TaskNotFound, InvalidValue, IdempotencyConflict, IllegalTransition)
+CALLER_ERRORS = (TaskNotFound, InvalidValue, IdempotencyConflict, IllegalTransition)
 
 
 def missing_capability() -> MCPError:
-    """The caller did not say, with this request, that it knows tasks."""
+    """Return the error for a request that did not declare the tasks capability."""
     return MCPError(*v2026.missing_capability())
 
 
@@ -42,8 +42,8 @@ def invalid_params(message: str) -> MCPError:
     return MCPError(errors.INVALID_PARAMS, message)
 
 
-def json_kind(value: object) -> str:
-    """What something is that was sent, in words that every caller knows."""
+def describe_json(value: object) -> str:
+    """Describe a received value by its JSON type, in terms that every caller knows."""
     match value:
         case None:
             return "null"
@@ -59,44 +59,46 @@ def json_kind(value: object) -> str:
             return "an array"
 
 
-def over_limit(message: str, limit: str, most: int | None, retry_after: float | None) -> MCPError:
-    """The caller asks for more than its share, and may ask again later."""
+def over_limit(message: str, limit: str, max_count: int | None, retry_after: float | None) -> MCPError:
+    """Return the error for a request over a quota or rate limit, which the caller may retry later."""
     data: dict[str, Any] = {"limit": limit}
-    if most is not None:
-        data["most"] = most
+    if max_count is not None:
+        data["most"] = max_count
     if retry_after is not None:
         data["retryAfterMs"] = math.ceil(retry_after * 1_000)
-    return MCPError(errors.OVER_LIMIT, message, data)
+    return MCPError(errors.QUOTA_EXCEEDED, message, data)
 
 
 def as_protocol_error(error: RaincheckError) -> MCPError:
-    """What to tell a caller of an error of ours."""
+    """Convert a raincheck error to the protocol error for the caller."""
     if isinstance(error, QuotaExceeded):
         after = None if error.retry_after is None else error.retry_after.total_seconds()
         return over_limit(str(error), error.which, error.limit, after)
     if isinstance(error, CancelRefused):
-        return MCPError(errors.INVALID_PARAMS, str(error), refusal(error))
-    if isinstance(error, CALLERS_FAULT):
+        return MCPError(errors.INVALID_PARAMS, str(error), describe_refusal(error))
+    if isinstance(error, CALLER_ERRORS):
         return invalid_params(str(error))
-    # The store, or how the program is put together: its operator's business.
+    # A store or configuration problem concerns the operator, not the caller.
     if isinstance(error, StoreUnavailable):
         logger.warning("a request for a task could not be served: %s", error)
     else:
         logger.error("a request for a task could not be served", exc_info=error)
-    return MCPError(errors.INTERNAL_ERROR, errors.AWAY)
+    return MCPError(errors.INTERNAL_ERROR, errors.STORE_UNAVAILABLE)
 
 
-def crashed(method: str, error: Exception) -> MCPError:
-    """Something went wrong that should not have."""
+def internal_error(method: str, error: Exception) -> MCPError:
+    """Log an unexpected exception and return a generic internal error."""
     logger.error("%s could not be served: %s", method, type(error).__name__, exc_info=error)
     return MCPError(errors.INTERNAL_ERROR, "Internal server error")
 
 
-class InProtocolWords:
-    """Tells the caller of errors in the protocol's words. Every request enters it, so it is no generator: those cost.
+class ErrorMapping:
+    """Context manager that converts exceptions to protocol errors.
+
+    Every request enters it, so it is a class: a context manager made of a generator costs more.
 
     Raises:
-        MCPError: instead of any other.
+        MCPError: in place of any other exception.
     """
 
     __slots__ = ("_method",)
@@ -109,20 +111,20 @@ class InProtocolWords:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, MCPError):
-            raise _told(self._method, error) from error
+            raise _to_protocol_error(self._method, error) from error
 
 
-def _told(method: str, error: Exception) -> MCPError:
-    # If it is not ours, it comes from the author's code, such as what makes an idempotency key: what that says is not
+def _to_protocol_error(method: str, error: Exception) -> MCPError:
+    # Other exceptions come from the author's code, such as a function that makes an idempotency key. Their text is not
     # for callers.
-    return as_protocol_error(error) if isinstance(error, RaincheckError) else crashed(method, error)
+    return as_protocol_error(error) if isinstance(error, RaincheckError) else internal_error(method, error)
 
 
-class Reading:
-    """Read what is kept of a task. If it can't be read, that is not its owner's fault.
+class StoredDataErrorMapping:
+    """Context manager for reading the stored data of a task. Unreadable data is not the owner's fault.
 
     Raises:
-        MCPError: it can't.
+        MCPError: the data can't be read.
     """
 
     __slots__ = ("_view",)
@@ -135,14 +137,14 @@ class Reading:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, InvalidValue):
-            raise crashed(f"task {self._view.task.shown_id}", error) from error
+            raise internal_error(f"task {self._view.task.log_id}", error) from error
 
 
-class Refusing:
-    """As `InProtocolWords`, and tells the audit log of every refusal.
+class AuditedErrorMapping:
+    """Context manager like `ErrorMapping` that also writes every refusal to the audit log.
 
     Raises:
-        MCPError: instead of any other.
+        MCPError: in place of any other exception.
     """
 
     __slots__ = ("_ctx", "_owner")
@@ -157,16 +159,16 @@ class Refusing:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if not isinstance(error, Exception):
             return
-        refusal = error if isinstance(error, MCPError) else _told(self._ctx.method, error)
-        _note(self._ctx, self._owner, refusal)
+        refusal = error if isinstance(error, MCPError) else _to_protocol_error(self._ctx.method, error)
+        _audit_refusal(self._ctx, self._owner, refusal)
         if refusal is not error:
             raise refusal from error
 
 
-def _note(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
+def _audit_refusal(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
     params = ctx.params or {}
     task_id = params.get("taskId")
     tool = params.get("name") if ctx.method == "tools/call" else None
     told = {"task_id": task_id, "tool": tool}
     texts = {name: value for name, value in told.items() if isinstance(value, str)}
-    audit.note(audit.REFUSED, owner, method=ctx.method, code=refusal.error.code, **texts)
+    audit.log_event(audit.REFUSED, owner, method=ctx.method, code=refusal.error.code, **texts)

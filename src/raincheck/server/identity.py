@@ -1,10 +1,11 @@
-"""What a task keeps of the call it came from, and how its body gets to see it in another process, days later.
+"""Identify the owner of a request, and store the caller with its task.
 
-Never a token: who was verified is kept, not what they were verified by.
+The owner is determined for every request, and never from what an earlier request left behind.
 
-Whose request it is. Asked anew for every request, and of nothing that an earlier one left behind.
+A task stores what its body needs to know about the call, to see it in another process, days later. It stores the
+verified identity and never a token.
 
-What callers whom nobody vouches for may make together: any of them can be as many owners as they like.
+Unverified callers share one rate limit, because any of them can appear as any number of owners.
 """
 
 import secrets
@@ -35,39 +36,41 @@ from raincheck.server.sdk_compat import AnyContext, connection_of
 from raincheck.wire.fields import as_object
 
 OwnerFunction: TypeAlias = Callable[[AnyContext], Owner | Awaitable[Owner | None] | None]
-"""For servers with an authentication of their own: whose request it is; None leaves it to the rules here.
+"""Function that returns the owner of a request, for servers with their own authentication.
 
-`ctx.request` is the HTTP request, where there is one. It may be a coroutine.
+None leaves the decision to the rules here. `ctx.request` is the HTTP request, where there is one. The function may be a
+coroutine.
 """
 
 Anonymous: TypeAlias = Literal["id", "session"]
-"""What gives a caller that nobody knows the right to a task: to have its id, or to be in the session it began in."""
+"""The proof that gives an anonymous caller access to a task: its id, or the session that created it."""
 
 SESSION = "raincheck/session"
-"""Where a connection keeps what tells it from others."""
+"""Key in a connection's state for the name that distinguishes its session from others."""
 
-ANYBODY, HERE = Owner.anonymous(), Owner.local()
+ANONYMOUS_OWNER, LOCAL_OWNER = Owner.anonymous(), Owner.local()
 
 KEY_NAME = "owners"
 """The store's secret for hashes of headers."""
 
 
 def verified_token(ctx: AnyContext) -> AccessToken | None:
-    """The token that the SDK's authentication has verified for this request."""
+    """Return the token that the SDK's authentication verified for this request."""
     request = ctx.request
     user = request.scope.get("user") if isinstance(request, HTTPConnection) else None
     return user.access_token if isinstance(user, AuthenticatedUser) else None
 
 
 def owner_of(ctx: AnyContext, key: bytes, *, by_session: bool = False) -> Owner:
-    """The owner of what a request asks for. `key` is for hashes of what nobody verifies, and nobody should read.
+    """Return the owner on whose behalf a request is made.
 
-    `by_session` tells strangers apart by the sessions they have. Callers of 2026 have none.
+    `key` is for hashes of values that are not verified, and must not be readable. `by_session` distinguishes anonymous
+    callers by their sessions. Callers of 2026-07-28 have none.
     """
     request: Any = ctx.request
     if not isinstance(request, HTTPConnection):
-        # No HTTP: stdio, a socket of this machine, or the same process.
-        return HERE
+        # No HTTP: stdio, a local socket, or the same process.
+        return LOCAL_OWNER
     token = verified_token(ctx)
     if token is not None:
         return _owner_of_token(token)
@@ -75,54 +78,54 @@ def owner_of(ctx: AnyContext, key: bytes, *, by_session: bool = False) -> Owner:
     if header:
         return Owner(OwnerKind.HEADER, (_digest(header, key),))
     session = _session_of(ctx) if by_session else None
-    return ANYBODY if session is None else Owner(OwnerKind.SESSION, (_digest(session, key),))
+    return ANONYMOUS_OWNER if session is None else Owner(OwnerKind.SESSION, (_digest(session, key),))
 
 
 def _session_of(ctx: AnyContext) -> str | None:
-    """What tells the session of a request from others, if it has one."""
+    """Return a name that distinguishes the session of a request from others, or None without a session."""
     connection = connection_of(ctx)
     if connection.session_id is not None or not connection.has_standalone_channel or is_modern(ctx):
         return connection.session_id
-    # The older transport over HTTP has sessions, and no name for them: there the connection is one.
+    # The older HTTP transport has sessions without names: there the connection is the session.
     return connection.state.setdefault(SESSION, secrets.token_hex())
 
 
 def _digest(text: str, key: bytes) -> str:
-    # BLAKE2 takes a key by itself. With HMAC it takes ten times as long, for every request.
+    # BLAKE2 takes a key directly. HMAC takes ten times as long, for every request.
     return blake2b(text.encode(errors="surrogateescape"), key=key, digest_size=32).hexdigest()
 
 
 def _owner_of_token(token: AccessToken) -> Owner:
     client_id, issuer, subject = principal_components(token)
-    # Some verifiers write nothing as "". Nobody has that name.
+    # Some verifiers represent an absent subject as "". No user has that name.
     if subject:
-        # A verifier that names no issuer knows only one. Falling back on the client would make one owner of all its
+        # A verifier that names no issuer has only one. Falling back to the client would make one owner of all its
         # users.
         return Owner.token(issuer or "", subject)
     return Owner.client(client_id, issuer)
 
 
-_acting: ContextVar[bool] = ContextVar("raincheck_acting", default=False)
+_in_task_body: ContextVar[bool] = ContextVar("raincheck_acting", default=False)
 _tracer = trace.get_tracer("raincheck")
 _UNTRACED = nullcontext()
 
-ANSWERED_IN_WORDS: Mapping[str, Json] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
-"""What a caller can be asked that answers by calling a tool, whatever its host can do."""
+FALLBACK_CAPABILITIES: Mapping[str, Json] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+"""Input capabilities of a caller that answers by calling a tool, whatever its host supports."""
 
 
-def describe_caller(ctx: AnyContext, answers: Json = None, *, in_words: bool = False) -> dict[str, Json]:
-    """What to keep of a call: who made it, what they can be asked, what they have answered, and its trace."""
+def describe_caller(ctx: AnyContext, answers: Json = None, *, has_fallback: bool = False) -> dict[str, Json]:
+    """Describe a call for its task to store: the caller, its capabilities, its answers so far, and its trace."""
     trace_context: dict[str, Json] = {}
     propagate.inject(trace_context)
     told: dict[str, Json] = {"identity": _identity(ctx), "trace": trace_context, "answers": answers}
     known = {name: value for name, value in told.items() if value}
     declared = declared_capabilities(ctx.session.client_capabilities)
-    return {**known, "capabilities": _with_words(declared) if in_words else declared}
+    return {**known, "capabilities": _with_fallback_capabilities(declared) if has_fallback else declared}
 
 
-def _with_words(declared: Mapping[str, Json]) -> Mapping[str, Json]:
-    """What a caller can be asked one way or the other."""
-    both = {kind: {**as_object(ways), **as_object(declared.get(kind))} for kind, ways in ANSWERED_IN_WORDS.items()}
+def _with_fallback_capabilities(declared: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Merge the declared capabilities with those of the fallback tools."""
+    both = {kind: {**as_object(ways), **as_object(declared.get(kind))} for kind, ways in FALLBACK_CAPABILITIES.items()}
     return {**declared, **both}
 
 
@@ -130,13 +133,13 @@ def _identity(ctx: AnyContext) -> Json:
     token = verified_token(ctx)
     if token is None:
         return None
-    # Of the SDK's own fields: a verifier's own kind of token may carry the raw one, or others.
+    # Only the SDK's own fields: a custom token type may carry the raw token, or others.
     kept = set(AccessToken.model_fields) - {"token"}
     return cast("Json", token.model_dump(mode="json", exclude_none=True, include=kept))
 
 
 def declared_capabilities(declared: ClientCapabilities | None) -> Mapping[str, Json]:
-    """What a caller said it can be asked."""
+    """Return the input capabilities that a caller declared."""
     if declared is None or not (declared.elicitation or declared.sampling or declared.roots):
         return {}
     kinds = {str(kind) for kind in InputKind}
@@ -144,24 +147,24 @@ def declared_capabilities(declared: ClientCapabilities | None) -> Mapping[str, J
 
 
 def capabilities_of(caller: Json) -> ClientCapabilities:
-    """What the caller of a task can be asked."""
+    """Return the input capabilities of the caller of a task."""
     return ClientCapabilities.model_validate(_part(caller, "capabilities"))
 
 
 def answers_of(caller: Json) -> Mapping[str, Any]:
-    """What the caller answered before the task began: the end of the rounds of its call."""
+    """Return the answers of the caller from before the task started: the last round of its call."""
     return _part(caller, "answers")
 
 
-def is_acting() -> bool:
-    """Whether this is the body of a task."""
-    return _acting.get()
+def is_in_task_body() -> bool:
+    """Return whether the current code is the body of a task."""
+    return _in_task_body.get()
 
 
-class ActingFor:
-    """Lets the SDK's `get_access_token` tell who called, and puts spans where the call was made.
+class CallerContext:
+    """Context manager that sets the caller for the SDK's `get_access_token`, and continues the trace of the call.
 
-    Always both, so that a body never sees what an earlier one left.
+    It always sets both, so that a body never sees what an earlier one left behind.
     """
 
     __slots__ = ("_acting_before", "_before", "_span", "_user")
@@ -172,7 +175,7 @@ class ActingFor:
         self._span = _traced(_part(caller, "trace"), task_id, tool)
 
     def __enter__(self) -> None:
-        self._before, self._acting_before = auth_context_var.set(self._user), _acting.set(True)
+        self._before, self._acting_before = auth_context_var.set(self._user), _in_task_body.set(True)
         try:
             self._span.__enter__()
         except BaseException:
@@ -187,11 +190,11 @@ class ActingFor:
 
     def _leave(self) -> None:
         auth_context_var.reset(self._before)
-        _acting.reset(self._acting_before)
+        _in_task_body.reset(self._acting_before)
 
 
 def _traced(told: Mapping[str, Any], task_id: str, tool: str) -> AbstractContextManager[object]:
-    """A span under the one that the call was made in. Nothing where nobody traces: quick bodies would notice."""
+    """Return a span under that of the call, or a no-op without a tracer, because spans slow down quick bodies."""
     if not told and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return _UNTRACED
     context = propagate.extract(told, Context()) if told else Context()
@@ -200,16 +203,16 @@ def _traced(told: Mapping[str, Any], task_id: str, tool: str) -> AbstractContext
 
 
 def _part(caller: Json, name: str) -> Mapping[str, Any]:
-    # What JSON makes of an object. To ask for any mapping takes four times as long.
+    # JSON objects are dicts. A check for any mapping takes four times as long.
     part = caller.get(name) if isinstance(caller, dict) else None
     return part if isinstance(part, dict) else {}
 
 
-UNVERIFIED = frozenset({OwnerKind.HEADER, OwnerKind.SESSION, OwnerKind.ANONYMOUS})
+UNVERIFIED_KINDS = frozenset({OwnerKind.HEADER, OwnerKind.SESSION, OwnerKind.ANONYMOUS})
 
 
-class Strangers:
-    """Counts their new tasks in this process, as if they were all one owner."""
+class AnonymousRateLimit:
+    """Limits the new tasks of unverified callers in this process, as if they were all one owner."""
 
     def __init__(self, clock: Clock, quota: Quota) -> None:
         self._clock = clock
@@ -217,14 +220,14 @@ class Strangers:
         self._made: deque[float] = deque()
 
     def admit(self, owner: Owner) -> None:
-        """Let one more task be made, if there is room.
+        """Admit one more task, if the limit allows it.
 
         Raises:
-            QuotaExceeded: there is none for strangers.
+            QuotaExceeded: the limit for unverified callers is reached.
         """
-        if owner.kind not in UNVERIFIED or self._quota.created is None:
+        if owner.kind not in UNVERIFIED_KINDS or self._quota.created is None:
             return
-        now, window = self._clock.elapsed(), self._quota.window.total_seconds()
+        now, window = self._clock.monotonic(), self._quota.window.total_seconds()
         while self._made and self._made[0] <= now - window:
             self._made.popleft()
         if len(self._made) >= self._quota.created:

@@ -1,4 +1,4 @@
-"""What owners are shown of their tasks, and what that means for the task: somebody has seen its end."""
+"""Render tasks for their owners, and record that an owner has retrieved a terminal task."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,52 +6,52 @@ from typing import Any, cast
 
 from raincheck.core.records import View
 from raincheck.server import audit
-from raincheck.server.errors import Reading
-from raincheck.server.runtime import Running
+from raincheck.server.errors import StoredDataErrorMapping
+from raincheck.server.runtime import ServerRuntime
 from raincheck.server.tools.policy import is_joined_by_arguments
 from raincheck.server.tools.results import call_result
 from raincheck.wire import v2026
 
-RELEASED_WITHIN = 1.0
-"""Seconds in which whoever is to see the end of a task waits until the same call is done anew."""
+RELEASE_TIMEOUT = 1.0
+"""Longest time in seconds that a response with a result waits until the key of its call is released."""
 
 
-class Showing:
-    """Shows tasks to their owners."""
+class TaskRenderer:
+    """Renders tasks for their owners."""
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
+    def __init__(self, runtime: ServerRuntime) -> None:
+        self._runtime = runtime
 
-    async def translate(
-        self, view: View, tell: Callable[..., object] = v2026.detailed, *, has_result: bool = True
+    async def render(
+        self, view: View, to_wire: Callable[..., object] = v2026.detailed_task, *, has_result: bool = True
     ) -> dict[str, Any]:
-        """The task as its owner is about to be shown it, in the words of `tell`, which may be without its result.
+        """Render a task for its owner with `to_wire`, which may omit the result, and record the retrieval.
 
         Raises:
-            MCPError: what is kept of it can't be read, which is not its owner's fault.
+            MCPError: the stored data can't be read, which is not the owner's fault.
         """
-        await self.note(view, has_result=has_result)
-        with Reading(view):
-            return cast("dict[str, Any]", tell(view, poll_ms=self._running.pace.interval_ms(view.task)))
+        await self.record_retrieval(view, has_result=has_result)
+        with StoredDataErrorMapping(view):
+            return cast("dict[str, Any]", to_wire(view, poll_ms=self._runtime.poll_policy.interval_ms(view.task)))
 
-    async def answer(self, view: View) -> dict[str, Any]:
-        """The result of a task that has ended, as the call itself would have had it.
+    async def render_result(self, view: View) -> dict[str, Any]:
+        """Render the result of a terminal task, as the call itself would have returned it.
 
         Raises:
-            MCPError: it has none.
+            MCPError: the task has no result.
         """
-        await self.note(view)
-        with Reading(view):
+        await self.record_retrieval(view)
+        with StoredDataErrorMapping(view):
             return call_result(view)
 
-    async def note(self, view: View, *, has_result: bool = True) -> None:
-        """The view is about to be shown to its owner."""
+    async def record_retrieval(self, view: View, *, has_result: bool = True) -> None:
+        """Record that the view is about to be sent to its owner."""
         task = view.task
         if not task.is_terminal:
             return
-        audit.note("retrieved", task.owner, task_id=task.id, tool=task.tool.name)
+        audit.log_event("retrieved", task.owner, task_id=task.id, tool=task.tool.name)
         if has_result and is_joined_by_arguments(task):
-            # First, so that whoever makes the same call from now on, anywhere, has it done anew.
-            releasing = asyncio.ensure_future(self._running.engine.release_key(task))
-            self._running.hold(releasing)
-            await asyncio.wait([releasing], timeout=RELEASED_WITHIN)
+            # First release the key, so that the same call runs again from now on, in any process.
+            releasing = asyncio.ensure_future(self._runtime.engine.release_key(task))
+            self._runtime.finish_before_stop(releasing)
+            await asyncio.wait([releasing], timeout=RELEASE_TIMEOUT)

@@ -1,8 +1,7 @@
-"""The store and the engine of a server, while it runs: opened with it, and closed with it.
+"""Run the store and the engine of a server: opened when it starts, and closed when it stops.
 
-How the tasks of a server are kept, run and served.
-
-What a server that starts tells of the tasks that are there and that it can't run.
+`ServerOptions` holds the configuration: how tasks are stored, run and served. `ServerRuntime` owns the store and the
+engine. At startup it warns about stored tasks that this server can't run.
 """
 
 import asyncio
@@ -15,34 +14,34 @@ from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any, get_args
 
-from raincheck._async import see_through
-from raincheck.clock import Clock, StoresClock
+from raincheck._async import run_to_completion
+from raincheck.clock import Clock, StoreClock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task
 from raincheck.core.validation import check_name
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.engine.settings import check_kind, check_seconds
+from raincheck.engine.settings import check_seconds, check_type
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.server import audit
-from raincheck.server.errors import InProtocolWords
+from raincheck.server.errors import ErrorMapping
 from raincheck.server.identity import KEY_NAME as OWNERS
 from raincheck.server.identity import Anonymous, OwnerFunction, owner_of
 from raincheck.server.sdk_compat import AnyContext
 from raincheck.server.v2025.cursors import KEY_NAME as CURSORS
-from raincheck.server.wait_policy import Known, Pace
+from raincheck.server.wait_policy import DurationEstimate, PollPolicy
 from raincheck.stores.base import Store
 from raincheck.stores.factory import check_store_name, open_store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
-from raincheck.wire.fallback_text import Telling
-from raincheck.wire.fallback_tools import PlainTools
+from raincheck.wire.fallback_text import FallbackMessages
+from raincheck.wire.fallback_tools import FallbackTools
 
 logger = logging.getLogger(__name__)
 
 
-async def tell_of_missing_tools(store: Store, namespace: str, toolbox: Toolbox, now: datetime) -> None:
-    """Say which tasks wait for a tool that is not here: it may have got another name, or another version."""
-    query = TaskQuery(Scope.within(namespace), phases=frozenset({Phase.QUEUED, Phase.PARKED}))
+async def warn_about_missing_tools(store: Store, namespace: str, toolbox: Toolbox, now: datetime) -> None:
+    """Warn about tasks that wait for a tool that is missing here: its name or its version may have changed."""
+    query = TaskQuery(Scope.for_namespace(namespace), phases=frozenset({Phase.QUEUED, Phase.PARKED}))
     page = await store.list_tasks(query, now=now, limit=PAGE_LIMIT)
     missing = Counter(task.tool for task in page.tasks if toolbox.find(task.tool) is None)
     for tool, count in missing.items():
@@ -55,19 +54,19 @@ async def tell_of_missing_tools(store: Store, namespace: str, toolbox: Toolbox, 
         )
 
 
-PLAIN_WAIT = 45.0
-"""Seconds: hosts give up after about a minute."""
+FALLBACK_WAIT = 45.0
+"""Seconds. Hosts time out after about a minute."""
 
-LONGEST_PLAIN_WAIT = 3_600.0
-"""Seconds, for hosts that were told to wait longer."""
+MAX_FALLBACK_WAIT = 3_600.0
+"""Seconds, for hosts that are configured to wait longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the author of a server has said. `Tasks` says what each of it means.
+class ServerOptions:
+    """Options of a server, as its author configured them. `Tasks` documents each of them.
 
     Raises:
-        ConfigurationError: it can't be like that.
+        ConfigurationError: an option is invalid.
     """
 
     store: str | PathLike[str] | None
@@ -77,66 +76,70 @@ class Options:
     works: bool
     owner: OwnerFunction | None
     anonymous: Anonymous
-    plain_wait: float | None
-    plain_tools: PlainTools
+    fallback_wait: float | None
+    fallback_tools: FallbackTools
 
     def __post_init__(self) -> None:
         check_store_name(self.store)
-        check_kind("works", self.works, bool)
-        check_kind("settings", self.settings, Settings)
-        check_kind("plain_tools", self.plain_tools, PlainTools)
-        check_kind("namespace", self.namespace, str)
+        check_type("works", self.works, bool)
+        check_type("settings", self.settings, Settings)
+        check_type("fallback_tools", self.fallback_tools, FallbackTools)
+        check_type("namespace", self.namespace, str)
         if self.owner is not None and not callable(self.owner):
             raise ConfigurationError(f"owner is a function that says whose a request is, not {self.owner!r}")
         if self.anonymous not in get_args(Anonymous):
             raise ConfigurationError(f'anonymous is "id" or "session", not {self.anonymous!r}')
-        if self.plain_wait is not None:
-            check_seconds("plain_wait", self.plain_wait, least=0.1, most=LONGEST_PLAIN_WAIT)
+        if self.fallback_wait is not None:
+            check_seconds("fallback_wait", self.fallback_wait, minimum=0.1, maximum=MAX_FALLBACK_WAIT)
         try:
             check_name(self.namespace, what="a namespace")
         except InvalidValue as error:
             raise ConfigurationError(str(error)) from error
 
 
-UNSEEN_FOR = timedelta(days=1)
-"""For a task that its caller does not see. One who was asked something and never came back can't even cancel it."""
+UNSEEN_TASK_TIMEOUT = timedelta(days=1)
+"""For a task that its caller does not see. A caller that was asked for input and never returned can't cancel it."""
 
-GIVING_UP = 1.0
-"""Seconds, when the server stops, for what callers left behind: calls to give up, answers to keep."""
+CLEANUP_TIMEOUT = 1.0
+"""Seconds, when the server stops, for work that callers left behind: calls to cancel, answers to store."""
 
 NOT_RUNNING = "the tasks of this server do not run: they start when the server does, with its lifespan"
 
 
-class Running:
-    """What serves tasks, from the first connection that needs it to the last.
+class ServerRuntime:
+    """Serves tasks, from the first connection that needs it to the last.
 
-    Some transports enter a server's lifespan once, some for each connection. Either way there is one engine.
+    Some transports enter a server's lifespan once, some once per connection. Either way there is one engine.
     """
 
-    def __init__(self, options: Options, toolbox: Toolbox, expected: Callable[[str], float | None]) -> None:
+    def __init__(self, options: ServerOptions, toolbox: Toolbox, expected: Callable[[str], float | None]) -> None:
         self.options = options
-        self.pace = Pace(options.clock, lambda tool, passed: self.known(tool).left_after(passed))
-        self.telling = None if options.plain_wait is None else Telling(options.plain_tools, options.plain_wait)
-        """How callers without tasks are told of one; None if they wait for the result, however long it takes."""
+        self.poll_policy = PollPolicy(
+            options.clock, lambda tool, passed: self.estimate_duration(tool).remaining_after(passed)
+        )
+        self.fallback_messages = (
+            None if options.fallback_wait is None else FallbackMessages(options.fallback_tools, options.fallback_wait)
+        )
+        """Messages for callers without tasks; None if those callers wait for the result, however long it takes."""
         self._expected = expected
         self._toolbox = toolbox
         self._engine: Engine | None = None
         self._stopping: Engine | None = None
-        self._is_hurried = False
+        self._is_grace_skipped = False
         self._secrets = dict.fromkeys((OWNERS, CURSORS), b"")
         self._users = 0
         self.is_durable = False
-        """Whether what is kept now outlives the server."""
-        self._jobs: set[asyncio.Future[Any]] = set()
+        """Whether the store that is open now outlives the server."""
+        self._background: set[asyncio.Future[Any]] = set()
         self._stack = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
 
     def configure(self, options: Mapping[str, object], settings: Mapping[str, object]) -> None:
-        """Have other options than those that were given at first, and other settings. None leaves one as it is.
+        """Override the options and settings that were given at first. None leaves a value unchanged.
 
         Raises:
-            ConfigurationError: they can't be so, or they are in use.
+            ConfigurationError: a value is invalid, or the server is already running.
         """
         if self._users:
             raise ConfigurationError("this server runs already: what it is to use is said before that")
@@ -149,91 +152,91 @@ class Running:
         """The engine.
 
         Raises:
-            ConfigurationError: the server does not run.
+            ConfigurationError: the server is not running.
         """
         if self._engine is None:
             raise ConfigurationError(NOT_RUNNING)
         return self._engine
 
-    def known(self, tool: str) -> Known:
-        """What is known of how long the calls of a tool take."""
-        return Known.of(self.engine.durations.of(tool), self._expected(tool))
+    def estimate_duration(self, tool: str) -> DurationEstimate:
+        """Return an estimate of the duration of the calls of a tool."""
+        return DurationEstimate.from_measurements(self.engine.durations.histogram(tool), self._expected(tool))
 
-    def left_of(self, task: Task) -> float | None:
-        """Seconds that a task usually has left; None if nobody knows."""
+    def estimate_remaining(self, task: Task) -> float | None:
+        """Return the seconds that a task probably has left; None if that is unknown."""
         passed = (self.options.clock.now() - task.created_at).total_seconds()
-        return self.known(task.tool.name).left_after(passed)
+        return self.estimate_duration(task.tool.name).remaining_after(passed)
 
     async def owner_of(self, ctx: AnyContext) -> Owner:
-        """Whose request it is.
+        """Return the owner of a request.
 
         Raises:
-            MCPError: somebody whom we can't keep anything for.
+            MCPError: the server can't store anything for this caller.
         """
-        with InProtocolWords(ctx.method):
+        with ErrorMapping(ctx.method):
             theirs = None if self.options.owner is None else self.options.owner(ctx)
             if isinstance(theirs, Awaitable):
                 theirs = await theirs
             if theirs is not None:
-                check_kind("what the server's `owner` function returns", theirs, Owner)
+                check_type("what the server's `owner` function returns", theirs, Owner)
                 return theirs
             return owner_of(ctx, self._secrets[OWNERS], by_session=self.options.anonymous == "session")
 
-    def hold(self, job: "asyncio.Future[Any]") -> None:
-        """Have something done before the engine stops, though whoever wanted it has left."""
-        self._jobs.add(job)
-        job.add_done_callback(self._let_go)
+    def finish_before_stop(self, future: "asyncio.Future[Any]") -> None:
+        """Let work finish before the engine stops, even if the caller that needed it has disconnected."""
+        self._background.add(future)
+        future.add_done_callback(self._let_go)
 
     def _let_go(self, job: "asyncio.Future[Any]") -> None:
-        self._jobs.discard(job)
+        self._background.discard(job)
         error = None if job.cancelled() else job.exception()
         if error is not None:
-            # Whoever waits for it hears of it too. There may be nobody.
+            # A caller that waits for it gets the error too, but there may be none.
             logger.debug("something that a caller left behind came to nothing: %r", error)
 
     @property
     def cursor_key(self) -> bytes:
-        """What cursors are signed with."""
+        """The key that signs cursors."""
         return self._secrets[CURSORS]
 
     @asynccontextmanager
-    async def entered(self, prepare: Callable[[], object]) -> AsyncGenerator[None]:
-        """Be there while this is entered, by however many. `prepare` is called before anything starts."""
-        # Neither is to be given up half-way: a store that stays open keeps its file, and its leases.
+    async def keep_running(self, prepare: Callable[[], object]) -> AsyncGenerator[None]:
+        """Keep the engine running while at least one caller is inside. `prepare` is called before anything starts."""
+        # Neither may stop half-way: a store that stays open keeps its file and its leases.
         try:
-            await see_through(self._enter(prepare))
+            await run_to_completion(self._acquire(prepare))
         except asyncio.CancelledError:
-            # It has started, and is not wanted any more.
-            await see_through(self._leave())
+            # The engine has started, and is not needed any more.
+            await run_to_completion(self._release())
             raise
         try:
             yield
         finally:
-            await see_through(self._leave())
+            await run_to_completion(self._release())
 
-    async def _enter(self, prepare: Callable[[], object]) -> None:
-        async with self._changing():
+    async def _acquire(self, prepare: Callable[[], object]) -> None:
+        async with self._state_lock():
             if not self._users:
                 prepare()
                 await self._start()
             self._users += 1
 
-    async def _leave(self) -> None:
-        async with self._changing():
+    async def _release(self) -> None:
+        async with self._state_lock():
             self._users -= 1
             if not self._users:
                 await self._stop()
 
     async def _start(self) -> None:
-        options, self._is_hurried = self.options, False
-        # It refuses tools that are not there, before there is anything to close.
-        self._toolbox.only(options.settings.queues)
+        options, self._is_grace_skipped = self.options, False
+        # This rejects missing tools before there is anything to close.
+        self._toolbox.subset(options.settings.queues)
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(options.store))
-            self._secrets = {name: await store.secret(name) for name in (OWNERS, CURSORS)}
+            self._secrets = {name: await store.get_or_create_secret(name) for name in (OWNERS, CURSORS)}
             self.is_durable = store.capabilities.durable
-            if isinstance(options.clock, StoresClock):
-                options.clock.follow(store.capabilities.clock)
+            if isinstance(options.clock, StoreClock):
+                options.clock.use(store.capabilities.clock)
             logger.info("the tasks of %r are kept in %s", options.namespace, store)
             engine = Engine(
                 audit.audited(store),
@@ -243,34 +246,34 @@ class Running:
                 clock=options.clock,
                 works=options.works,
             )
-            # Before anybody calls: what is known decides what calls become.
+            # Before the first call: the known durations decide whether calls become tasks.
             await engine.durations.refresh()
             self._engine = await stack.enter_async_context(engine)
-            # Older versions of what files define are there by now.
-            await tell_of_missing_tools(store, options.namespace, self._toolbox, options.clock.now())
+            # By now, older versions of tools that files define are registered.
+            await warn_about_missing_tools(store, options.namespace, self._toolbox, options.clock.now())
             self._stack = stack.pop_all()
 
-    def hurry(self) -> None:
-        """While it stops: wait no longer for bodies to end by themselves."""
-        self._is_hurried = True
+    def skip_grace(self) -> None:
+        """Stop waiting for bodies to end by themselves, while the server stops."""
+        self._is_grace_skipped = True
         if self._stopping is not None:
-            self._stopping.hurry()
+            self._stopping.skip_grace()
 
     async def _stop(self) -> None:
-        if self._jobs:
-            # Not for long: what is left of them ends by itself.
-            await asyncio.wait(self._jobs, timeout=GIVING_UP)
+        if self._background:
+            # Only briefly: the rest ends by itself.
+            await asyncio.wait(self._background, timeout=CLEANUP_TIMEOUT)
         self._stopping, self._engine = self._engine, None
-        if self._is_hurried and self._stopping is not None:
-            # Told so before it came to this.
-            self._stopping.hurry()
+        if self._is_grace_skipped and self._stopping is not None:
+            # `skip_grace` was called before the stop got here.
+            self._stopping.skip_grace()
         try:
             await self._stack.aclose()
         finally:
             self._stopping = None
 
-    def _changing(self) -> asyncio.Lock:
-        """What keeps those who enter and leave apart. A server may run again later, in another event loop."""
+    def _state_lock(self) -> asyncio.Lock:
+        """Return the lock that serializes start and stop. A server may run again later, in another event loop."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._users:

@@ -1,17 +1,16 @@
-"""What we need of the SDK and what it has no public name for, in one place.
+"""Adapt the `mcp` SDK: the private names that raincheck needs, and filters for its log records about connections.
 
-Those of an `MCPServer` are looked for when tasks are attached, so that an SDK that has moved them is noticed there,
-with a message that says so, and not at the first call. Those of a session are there only with a request; they, and how
-the SDK composes calls, which is told by where the result is from, are tested.
+The private names of an `MCPServer` are checked when tasks are attached, so that an SDK that has moved them is noticed
+there, with a clear message, and not at the first call. The names of a session exist only during a request. Tests cover
+those, and the way the SDK composes call handlers, which is recognized by the module of the composed handler.
 
-Log what connections do to a server as one line without a traceback, whatever handlers the application has.
+The filters log connection problems as one line without a traceback, whatever handlers the application has.
+Rendering a traceback can block the event loop for as long as a hundred requests take. The handlers belong to the
+application, so filters on the loggers drop such a record before any handler receives it, and log a line in its place.
 
-Rendering a traceback can block the event loop for as long as a hundred requests take. Handlers are the application's
-own, so filters on the loggers drop such a record before any handler receives it, and log a line in its place.
-
-- A client that disconnects while it sends a request is no fault of the server. The SDK (`mcp` 2.3) and uvicorn log an
+- A client that disconnects while it sends a request is not a server error. The SDK (`mcp` 2.3) and uvicorn log an
   error. Remove this filter when the SDK answers a `ClientDisconnect` itself: `test_transport_log.py` fails then.
-- Without a file descriptor left, asyncio logs an error for each connection that it can't accept, two thousand at once
+- Without a free file descriptor, asyncio logs an error for each connection that it can't accept, two thousand at once
   in Python 3.11. The handler of rich, which the SDK installs, needs a descriptor to render the first, and its own error
   ended the process. Remove this filter when the SDK installs another handler.
 """
@@ -42,16 +41,16 @@ AnyContext: TypeAlias = ServerRequestContext[Any, Any]
 Handler: TypeAlias = RequestHandler
 
 OWNER = "raincheck/owner"
-"""Where a connection keeps whose it is."""
+"""Key in a connection's state for the owner of the connection."""
 
 PRIVATE = ("_extensions", "_handle_call_tool", "_lowlevel_server", "_subscriptions", "_tool_manager")
 
 
 def lowlevel_of(server: AnyServer) -> Server[Any]:
-    """The server that does the work: an `MCPServer` keeps its own to itself, and so its lifespan and its methods.
+    """Return the low-level server, which holds the lifespan and the methods. An `MCPServer` keeps it private.
 
     Raises:
-        ConfigurationError: it is neither, or of another SDK.
+        ConfigurationError: `server` is neither kind of server, or belongs to another SDK.
     """
     if isinstance(server, Server):
         return server
@@ -70,10 +69,12 @@ def lowlevel_of(server: AnyServer) -> Server[Any]:
     return cast("Server[Any]", getattr(server, "_lowlevel_server"))  # noqa: B009 - it has no public name
 
 
-def unwrap_calls(server: MCPServer[Any] | None, registered: Handler) -> tuple[Callable[[Handler], Handler], Handler]:
-    """What serves `tools/call` in two parts: what other extensions put around it, and what is inside.
+def split_call_handler(
+    server: MCPServer[Any] | None, registered: Handler
+) -> tuple[Callable[[Handler], Handler], Handler]:
+    """Split what serves `tools/call` into the wrapper of other extensions and the handler inside.
 
-    A handler that somebody else registered is inside as it is.
+    A handler that the application registered itself has no wrapper, and is returned unchanged.
     """
     extensions = cast("list[Extension]", getattr(server, "_extensions", []))
     inside = cast("Handler | None", getattr(server, "_handle_call_tool", None))
@@ -84,52 +85,52 @@ def unwrap_calls(server: MCPServer[Any] | None, registered: Handler) -> tuple[Ca
 
 
 def tool_of(server: MCPServer[Any] | None, name: str) -> SdkTool | None:
-    """A tool of the server as the SDK keeps it: how to read its arguments, and what to find out for it first."""
+    """Return the SDK's tool of that name, with the metadata that reads its arguments and its resolvers."""
     manager = getattr(server, "_tool_manager", None)
     return cast("SdkTool | None", manager.get_tool(name)) if manager is not None else None
 
 
 def request_of(context: Context[Any, Any]) -> AnyContext | None:
-    """The request that a context belongs to, if it belongs to one."""
+    """Return the request that a context belongs to, or None."""
     return cast("AnyContext | None", getattr(context, "_request_context", None))
 
 
 def bus_of(server: MCPServer[Any]) -> SubscriptionBus | None:
-    """Where tools publish that something has changed. Bodies that run later publish there too."""
+    """Return the bus on which tools publish changes. Task bodies that run later publish there too."""
     return cast("SubscriptionBus | None", getattr(server, "_subscriptions", None))
 
 
 def connection_of(ctx: AnyContext) -> Connection:
-    """The connection that a request came on, which a session keeps to itself."""
+    """Return the connection of a request, which a session keeps private."""
     return cast("Connection", getattr(ctx.session, "_connection"))  # noqa: B009 - it has no public name
 
 
 def _outbound_of(ctx: AnyContext) -> Outbound:
-    """The stream of a request, which a session keeps to itself too."""
+    """Return the stream of a request, which a session keeps private too."""
     return cast("Outbound", getattr(ctx.session, "_request_outbound"))  # noqa: B009 - likewise
 
 
 def is_closing(ctx: AnyContext) -> bool:
-    """Whether the connection of a request has been closed, or is being."""
+    """Return whether the connection of a request is closed or closing."""
     return bool(getattr(connection_of(ctx).outbound, "_closed", False))
 
 
 def is_answered(ctx: AnyContext) -> bool:
-    """Whether a request has been answered: nothing more goes out on its stream."""
+    """Return whether a request has been answered: nothing more is sent on its stream."""
     return bool(getattr(_outbound_of(ctx), "_closed", True))
 
 
 def stream_of(ctx: AnyContext) -> Outbound | None:
-    """Where notifications go out with the answer to a request; None if the answer goes out alone, as JSON."""
+    """Return the stream for notifications before the answer to a request; None if the answer is sent alone, as JSON."""
     if ctx.session.can_send_request or not connection_of(ctx).has_standalone_channel:
         return _outbound_of(ctx)
     return None
 
 
 def channel_of(ctx: AnyContext, *, may_use_connection: bool) -> Outbound | None:
-    """Where the caller of a request can be reached: on the request's own stream, or else on the connection's.
+    """Return the channel that reaches the caller: the request's own stream, or else the connection's.
 
-    None where it can't be: each request of a caller without a session stands alone.
+    None if there is no channel: each request of a caller without a session stands alone.
     """
     if ctx.session.can_send_request:
         return _outbound_of(ctx)
@@ -137,16 +138,16 @@ def channel_of(ctx: AnyContext, *, may_use_connection: bool) -> Outbound | None:
     return connection if may_use_connection and connection.has_standalone_channel else None
 
 
-def is_theirs(connection: Connection, owner: Owner) -> bool:
-    """Whether a connection is this owner's: one that several share is the first one's.
+def is_owned_by(connection: Connection, owner: Owner) -> bool:
+    """Return whether a connection belongs to this owner. A connection shared by several belongs to the first.
 
-    Of its own stream nobody knows who reads it.
+    It is unknown which of them reads the connection's own stream.
     """
     return connection.state.setdefault(OWNER, owner.key) == owner.key
 
 
 def fields_of(result: HandlerResult) -> dict[str, Any]:
-    """A result as it goes out, whichever way somebody on the way put it."""
+    """Return a result as the fields to send, whether middleware returned a model, a mapping or None."""
     if isinstance(result, BaseModel):
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
     return {} if result is None else result
@@ -158,16 +159,16 @@ DISCONNECT_LOGGERS = ("mcp.server.streamable_http", "uvicorn.error")
 ACCEPT_LOGGER = "asyncio"
 
 OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""Errors after which asyncio tries again to accept connections, a second later."""
+"""Errors after which asyncio retries to accept connections, one second later."""
 
 REPORT_INTERVAL = 10.0
-"""Seconds between two lines about connections that can't be accepted."""
+"""Least seconds between two warnings about connections that can't be accepted."""
 
 logger = logging.getLogger(__name__)
 
 
 def install_filters() -> None:
-    """Filter those loggers. Calls after the first change nothing."""
+    """Install the log filters. Further calls change nothing."""
     for name in DISCONNECT_LOGGERS:
         logging.getLogger(name).addFilter(_replace_disconnect)
     asyncio_logger = logging.getLogger(ACCEPT_LOGGER)
@@ -183,7 +184,7 @@ def _replace_disconnect(record: logging.LogRecord) -> bool:
 
 
 class _AcceptErrors(logging.Filter):
-    """Replaces the errors of accepting connections by a warning now and then."""
+    """Log filter that replaces accept errors with an occasional warning."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Following tasks for many at once: however many wait for a task in this process, it is read once for each change."""
+"""Follow tasks for many callers at once: each change of a task is read once per process, for all that wait for it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -6,55 +6,55 @@ from contextlib import aclosing
 
 from raincheck.core.records import Task, TaskId, View
 from raincheck.engine import Engine
-from raincheck.server.runtime import Running
+from raincheck.server.runtime import ServerRuntime
 
 
-class _Watch:
-    """One task, and what was seen of it last."""
+class _FollowedTask:
+    """A followed task and its latest view."""
 
     def __init__(self, task: Task, engine: Engine) -> None:
         self.users = 0
-        # What of a task is not in its record has to be read.
+        # Parts of a task that are not in its record have to be read.
         is_whole = not (task.is_terminal or task.open_inputs)
         self.view: View | None = View(task, None, ()) if is_whole else None
         self.changed = asyncio.Event()
-        self.job = asyncio.ensure_future(self._follow(task, engine))
-        self.job.add_done_callback(self._end)
+        self.follow_task = asyncio.ensure_future(self._follow(task, engine))
+        self.follow_task.add_done_callback(self._end)
 
     async def _follow(self, task: Task, engine: Engine) -> None:
         known = task if self.view is not None else None
-        async with aclosing(engine.follow(task.id, owner=task.owner, known=known)) as views:
+        async with aclosing(engine.follow(task.id, owner=task.owner, last_seen=known)) as views:
             async for view in views:
                 self.view = view
                 self._tell()
 
     def _end(self, job: "asyncio.Future[None]") -> None:
         if not job.cancelled():
-            # Seen here, so that one that nobody waits for any more is not reported as forgotten.
+            # Retrieved here, so that asyncio does not report the error of a follower that no caller waits for any more.
             job.exception()
         self._tell()
 
     def _tell(self) -> None:
-        # Each change has an event of its own: who comes late to one has not missed the next.
+        # Each change has its own event, so that a waiter that arrives late for one does not miss the next.
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
 
-class Watching:
-    """The tasks that somebody in this process waits for."""
+class SharedFollower:
+    """Follows each task once for all the callers in this process that wait for it."""
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._watches: dict[TaskId, _Watch] = {}
+    def __init__(self, runtime: ServerRuntime) -> None:
+        self._runtime = runtime
+        self._followed: dict[TaskId, _FollowedTask] = {}
 
     async def follow(self, task: Task) -> AsyncGenerator[View]:
-        """The task as it is, and again after each change, until it has ended. As `Engine.follow`, and shared.
+        """Yield the task now, and again after each change, until it has ended. Like `Engine.follow`, but shared.
 
-        Whoever calls this has seen that the task is its caller's.
+        Check that the task belongs to the caller before calling this.
         """
-        watch = self._watches.get(task.id)
-        if watch is None or watch.job.done():
-            watch = self._watches[task.id] = _Watch(task, self._running.engine)
+        watch = self._followed.get(task.id)
+        if watch is None or watch.follow_task.done():
+            watch = self._followed[task.id] = _FollowedTask(task, self._runtime.engine)
         watch.users += 1
         seen = 0
         try:
@@ -66,15 +66,15 @@ class Watching:
                     yield view
                     if view.task.is_terminal:
                         return
-                elif watch.job.done():
-                    # With what went wrong. It can't have come to an end without that.
-                    watch.job.result()
+                elif watch.follow_task.done():
+                    # Raises the error that stopped it. Without an error, it can't have stopped.
+                    watch.follow_task.result()
                     raise AssertionError("a task is followed to its end")
                 else:
                     await changed.wait()
         finally:
             watch.users -= 1
             if not watch.users:
-                watch.job.cancel()
-                if self._watches.get(task.id) is watch:
-                    del self._watches[task.id]
+                watch.follow_task.cancel()
+                if self._followed.get(task.id) is watch:
+                    del self._followed[task.id]

@@ -1,4 +1,4 @@
-"""How many streams a process serves, and for how many tasks: for all, and for each owner, so that others have room."""
+"""Limit the streams of a process and the tasks that they follow, in total and per owner, so that all get slots."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -7,77 +7,77 @@ from dataclasses import dataclass
 
 from raincheck.core.owner import Owner
 from raincheck.server.errors import over_limit
-from raincheck.server.identity import UNVERIFIED
+from raincheck.server.identity import UNVERIFIED_KINDS
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """For how many there is room."""
+class StreamLimit:
+    """Most streams, and most tasks that they follow."""
 
     streams: int
     tasks: int
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """Who has how much of it."""
+class StreamLimits:
+    """Limits in total, for unverified callers and per owner."""
 
-    for_all: Room
-    for_strangers: Room
-    """Together: any of them can be as many owners as they like."""
-    for_each: Room
+    total: StreamLimit
+    for_unverified: StreamLimit
+    """For all of them together: any of them can appear as any number of owners."""
+    per_owner: StreamLimit
 
 
-STREAMS = Rooms(Room(1_000, 10_000), Room(500, 5_000), Room(100, 1_000))
-"""Streams that push changes of tasks."""
+STREAM_LIMITS = StreamLimits(StreamLimit(1_000, 10_000), StreamLimit(500, 5_000), StreamLimit(100, 1_000))
+"""Limits for streams that push changes of tasks."""
 
-RESULTS = Rooms(Room(10_000, 10_000), Room(5_000, 5_000), Room(2_000, 2_000))
-"""Requests that wait for the result of one task. They do next to nothing."""
+RESULT_LIMITS = StreamLimits(StreamLimit(10_000, 10_000), StreamLimit(5_000, 5_000), StreamLimit(2_000, 2_000))
+"""Limits for requests that wait for the result of one task. They cost next to nothing."""
 
 
 @dataclass(slots=True)
-class Place:
-    """What one stream takes up."""
+class StreamLease:
+    """The slots that one stream holds."""
 
-    places: "Places"
-    who: str
+    slots: "StreamSlots"
+    holder: str
     tasks: int
 
     def shrink(self, tasks: int) -> None:
-        """It is for fewer tasks than it was asked for."""
-        self.places.tasks -= Counter({self.who: self.tasks - tasks})
+        """Reduce the tasks of the stream to fewer than it asked for."""
+        self.slots.tasks -= Counter({self.holder: self.tasks - tasks})
         self.tasks = tasks
 
 
-class Places:
-    """The streams of one process. A place is taken before anything is looked for."""
+class StreamSlots:
+    """The slots for streams in one process. A stream acquires its slots before anything is looked up."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
+    def __init__(self, limits: StreamLimits) -> None:
+        self._limits = limits
         self.streams: Counter[str] = Counter()
         self.tasks: Counter[str] = Counter()
-        """By who has them."""
+        """By holder."""
 
     @contextmanager
-    def taken(self, owner: Owner, tasks: int) -> Generator[Place]:
-        """Hold a place for a stream.
+    def acquire(self, owner: Owner, tasks: int) -> Generator[StreamLease]:
+        """Hold slots for a stream.
 
         Raises:
-            MCPError: there is none.
+            MCPError: no slot is free.
         """
-        is_stranger = owner.kind in UNVERIFIED
-        rooms = self._rooms
-        who, room = ("", rooms.for_strangers) if is_stranger else (owner.key, rooms.for_each)
+        is_stranger = owner.kind in UNVERIFIED_KINDS
+        rooms = self._limits
+        who, room = ("", rooms.for_unverified) if is_stranger else (owner.key, rooms.per_owner)
         for limit, taken, wanted, theirs, most in (
-            ("streams", self.streams, 1, room.streams, rooms.for_all.streams),
-            ("followed tasks", self.tasks, tasks, room.tasks, rooms.for_all.tasks),
+            ("streams", self.streams, 1, room.streams, rooms.total.streams),
+            ("followed tasks", self.tasks, tasks, room.tasks, rooms.total.tasks),
         ):
             bound = theirs if taken[who] + wanted > theirs else most if taken.total() + wanted > most else None
             if bound is not None:
                 raise over_limit(f"too many {limit} at once: try again later, or poll", limit, bound, None)
         self.streams[who] += 1
         self.tasks[who] += tasks
-        place = Place(self, who, tasks)
+        place = StreamLease(self, who, tasks)
         try:
             yield place
         finally:

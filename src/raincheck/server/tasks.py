@@ -1,8 +1,8 @@
-"""Tasks for a server of the `mcp` SDK: the one thing that its author attaches.
+"""Attach durable tasks to a server of the `mcp` SDK.
 
-Tools that are ready to run, and that come and go while a server runs: such as those that a file defines.
-
-What can be said of a tool that is served: what the SDK lists of it, and how its calls become tasks.
+`Tasks` is the one object that a server's author attaches. It also adds, replaces and removes ready-made tools while the
+server runs, such as tools that a file defines. The options of a tool combine those of the SDK with
+the task policy.
 """
 
 import asyncio
@@ -19,30 +19,37 @@ from mcp.server.mcpserver import Icon, MCPServer
 from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp_types import ToolAnnotations
 
-from raincheck.clock import Clock, StoresClock
+from raincheck.clock import Clock, StoreClock
 from raincheck.core.limits import Quota
 from raincheck.core.payload import Json
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.engine.signals import signals
+from raincheck.engine.signals import stop_signals
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError
 from raincheck.server.attach import attach
 from raincheck.server.explain import Explanation, explain_all
 from raincheck.server.identity import Anonymous, OwnerFunction
-from raincheck.server.runtime import PLAIN_WAIT, Options, Running
+from raincheck.server.runtime import FALLBACK_WAIT, ServerOptions, ServerRuntime
 from raincheck.server.sdk_compat import AnyServer, lowlevel_of, tool_of
-from raincheck.server.tools.functions import ServedFunction, caller_of, name_of, request_parameter
-from raincheck.server.tools.json_schema import InputSchema, accepting, body_of, list_by_schema, stand_in, value_in
-from raincheck.server.tools.policy import ServedSettings, TaskPolicy
-from raincheck.server.tools.registry import ServedTools, check_settings
-from raincheck.server.tools.task_session import Workplace
-from raincheck.server.tools.tool_list import ReadyListing, ToolChanges
+from raincheck.server.tools.functions import ServedFunction, make_direct_call, name_of, request_parameter
+from raincheck.server.tools.json_schema import (
+    InputSchema,
+    apply_schema,
+    make_argument_check,
+    make_schema_body,
+    stand_in,
+    unwrap_value,
+)
+from raincheck.server.tools.policy import ServedToolSettings, TaskPolicy
+from raincheck.server.tools.registry import ToolRegistry, check_settings
+from raincheck.server.tools.task_session import SdkContextFactory
+from raincheck.server.tools.tool_list import DynamicToolList, ToolListChanges
 from raincheck.server.unix.server import UnixListener, serve_until_signal
-from raincheck.wire.fallback_tools import PlainTools
+from raincheck.wire.fallback_tools import FallbackTools
 
 
-class Listing(TypedDict, total=False):
-    """What the SDK's own `tool` takes besides a name."""
+class SdkToolOptions(TypedDict, total=False):
+    """Options of the SDK's own `tool`, besides the name."""
 
     title: str | None
     description: str | None
@@ -52,19 +59,19 @@ class Listing(TypedDict, total=False):
     structured_output: bool | None
 
 
-class ToolOptions(Listing, ServedSettings, total=False):
-    """Both."""
+class ToolOptions(SdkToolOptions, ServedToolSettings, total=False):
+    """Options of the SDK's own `tool`, and settings of its tasks."""
 
 
-def split(options: ToolOptions) -> tuple[Listing, ServedSettings]:
-    """The one and the other."""
-    listing = {name: options.get(name) for name in Listing.__annotations__}
+def split(options: ToolOptions) -> tuple[SdkToolOptions, ServedToolSettings]:
+    """Split options into those of the SDK and the settings of tasks."""
+    listing = {name: options.get(name) for name in SdkToolOptions.__annotations__}
     settings = {name: value for name, value in options.items() if name not in listing}
-    return cast("Listing", listing), cast("ServedSettings", settings)
+    return cast("SdkToolOptions", listing), cast("ServedToolSettings", settings)
 
 
-class ReadyOptions(TypedDict, total=False):
-    """What can be said of one besides its name and what it takes."""
+class DynamicToolOptions(TypedDict, total=False):
+    """Options of a dynamic tool, besides its name and its input schema."""
 
     title: str | None
     description: str | None
@@ -73,57 +80,59 @@ class ReadyOptions(TypedDict, total=False):
     """How its calls become tasks."""
 
 
-class ReadyTools:
-    """What tasks of a server can be told of such tools."""
+class DynamicTools:
+    """Base of `Tasks` that adds, replaces and removes ready-made tools of a server."""
 
     _server: MCPServer[Any] | None
     _lowlevel: Server[Any]
-    _tools: ServedTools
-    _running: Running
+    _tools: ToolRegistry
+    _runtime: ServerRuntime
     _toolbox: Toolbox
-    _changes: ToolChanges | None = None
-    _listing: ReadyListing | None = None
+    _list_changed: ToolListChanges | None = None
+    _tool_list: DynamicToolList | None = None
 
-    def add(self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[ReadyOptions]) -> None:
-        """Serve a tool that says what it takes in a JSON Schema, which is listed as it is.
+    def add(self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[DynamicToolOptions]) -> None:
+        """Serve a tool that declares its arguments in a JSON Schema, which is listed unchanged.
 
-        Arguments are held against the schema before there is a task. What the body returns is JSON, and is the result.
+        Arguments are validated against the schema before there is a task. The body returns JSON, which is the result.
 
         Raises:
-            ConfigurationError: it can't work like that, or there is one of its name.
+            ConfigurationError: the tool can't be served like that, or its name is taken.
         """
         self._tools.check_free(tool.name)
-        self._serve(tool, input_schema, options)
+        self._register(tool, input_schema, options)
 
-    def replace(self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[ReadyOptions]) -> None:
-        """Serve a tool in the place of one that was added. New calls get this one.
+    def replace(
+        self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[DynamicToolOptions]
+    ) -> None:
+        """Replace a tool that was added. New calls get this one.
 
-        What runs or waits goes on with the version that it began with. A tool that is of the same version takes over
-        what waits, too.
+        Running and waiting tasks continue with the version that they started with. A tool of the same version takes
+        over waiting tasks, too.
 
         Raises:
-            ConfigurationError: it can't work like that, or none of its name was added.
+            ConfigurationError: the tool can't be served like that, or none of its name was added.
         """
-        self._tools.check_ready(tool.name)
-        self._serve(tool, input_schema, options)
+        self._tools.check_dynamic(tool.name)
+        self._register(tool, input_schema, options)
 
     def remove(self, name: str) -> None:
-        """Serve a tool no more that was added. It vanishes from the list, and what runs or waits goes on.
+        """Stop serving a tool that was added. It vanishes from the list, and its running and waiting tasks continue.
 
         Raises:
-            ConfigurationError: none of this name was added.
+            ConfigurationError: no tool of this name was added.
         """
-        self._tools.check_ready(name)
+        self._tools.check_dynamic(name)
         self._tools.remove(name)
         if self._server is not None:
             self._server.remove_tool(name)
 
-    async def tell_of_changes(self) -> None:
-        """Tell callers that there are other tools now: once, after whatever was added, replaced or removed."""
-        if self._changes is not None:
-            await self._changes.tell()
+    async def notify_list_changed(self) -> None:
+        """Notify callers that the tools have changed. Call it once, after adding, replacing or removing tools."""
+        if self._list_changed is not None:
+            await self._list_changed.notify()
 
-    def _serve(self, tool: TaskTool, input_schema: Mapping[str, Json], options: ReadyOptions) -> None:
+    def _register(self, tool: TaskTool, input_schema: Mapping[str, Json], options: DynamicToolOptions) -> None:
         schema = InputSchema(tool.name, input_schema)
         policy = options.get("policy") or TaskPolicy()
         if isinstance(policy.idempotency, str) and policy.idempotency not in schema.names:
@@ -131,26 +140,26 @@ class ReadyTools:
                 f"tool {tool.name!r}: idempotency names an argument, and it has no {policy.idempotency!r}"
             )
         served = _as_served(tool, schema)
-        self._changes = self._changes or ToolChanges(self._server, self._lowlevel)
-        sdk = self._list(tool.name, options)
-        list_by_schema(sdk, schema, options.get("description") or "")
-        sdk.fn = caller_of(sdk, self._running)
-        self._tools.keep_ready(served, policy, sdk)
+        self._list_changed = self._list_changed or ToolListChanges(self._server, self._lowlevel)
+        sdk = self._register_sdk_tool(tool.name, options)
+        apply_schema(sdk, schema, options.get("description") or "")
+        sdk.fn = make_direct_call(sdk, self._runtime)
+        self._tools.add_dynamic(served, policy, sdk)
 
-    def serve_older(self, rebuild: Callable[[bytes], tuple[TaskTool, Mapping[str, Json]]]) -> None:
-        """Let tasks go on whose tool is not here any more: `rebuild` makes it, and its schema, of its definition."""
+    def set_tool_rebuilder(self, rebuild: Callable[[bytes], tuple[TaskTool, Mapping[str, Json]]]) -> None:
+        """Set the function that rebuilds a missing tool and its schema from its definition, so that its tasks continue."""
 
         def served(definition: bytes) -> TaskTool:
             tool, schema = rebuild(definition)
             return _as_served(tool, InputSchema(tool.name, schema))
 
-        self._toolbox.rebuild = served
+        self._toolbox.build_from_definition = served
 
-    def _list(self, name: str, options: ReadyOptions) -> SdkTool:
-        """Have a tool of this name listed, in the place of any that was, and return it as the SDK has it."""
+    def _register_sdk_tool(self, name: str, options: DynamicToolOptions) -> SdkTool:
+        """List a tool of this name, in place of any other, and return the SDK's tool."""
         said = {"title": options.get("title"), "annotations": options.get("annotations")}
         if self._server is None:
-            self._listing = self._listing or ReadyListing(self._lowlevel, self._tools)
+            self._tool_list = self._tool_list or DynamicToolList(self._lowlevel, self._tools)
             return SdkTool.from_function(stand_in, name=name, **said)  # type: ignore[arg-type] # its own parameters
         if tool_of(self._server, name) is not None:
             self._server.remove_tool(name)
@@ -161,19 +170,21 @@ class ReadyTools:
 
 
 def _as_served(tool: TaskTool, schema: InputSchema) -> TaskTool:
-    return replace(tool, body=body_of(tool), accepts=accepting(tool, schema), value_of=value_in)
+    return replace(
+        tool, body=make_schema_body(tool), validate=make_argument_check(tool, schema), extract_value=unwrap_value
+    )
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 UNNAMED = "mcp-server"
-"""What the SDK calls a server that was given no name."""
+"""The SDK's name for a server without a name."""
 
-ATTACHED = "raincheck_tasks"
-"""Where a server keeps its tasks."""
+TASKS_ATTRIBUTE = "raincheck_tasks"
+"""The attribute of a server that holds its tasks."""
 
 
-class Tasks(ReadyTools):
+class Tasks(DynamicTools):
     """Durable tasks for a server.
 
         mcp = MCPServer("reports")
@@ -182,22 +193,23 @@ class Tasks(ReadyTools):
         @tasks.tool(inline_for=2)
         async def build_report(year: int, task: TaskContext) -> Report: ...
 
-    They start and stop with the server, and go on where an earlier process left them. `store` is a URL or a path (see
-    `open_store`); `namespace` keeps servers on one store apart, and is the server's name unless another is given;
-    with `works=False` this process takes tasks and answers for them, and leaves the running to others. `owner` is for
-    servers with an authentication of their own: it says whose a request is. A caller over HTTP that nobody knows gets
-    at a task by its id; with `anonymous="session"`, only in the session in which it began. A caller without tasks waits
-    for at most `plain_wait` seconds, and then goes on by calling `plain_tools`; with None, it waits for the result.
+    Tasks start and stop with the server, and resume where an earlier process left them. `store` is a URL or a path (see
+    `open_store`). `namespace` keeps servers on one store apart; the default is the server's name. With `works=False`
+    this process accepts tasks and answers for them, and leaves running them to other processes. `owner` is for servers
+    with their own authentication: it returns the owner of a request. An unknown caller over HTTP has access to a task
+    by its id; with `anonymous="session"`, only in the session that created it. A caller without tasks waits for at most
+    `fallback_wait` seconds, and then continues by calling `fallback_tools`; with None, it waits for the result.
 
     Raises:
         ConfigurationError: tasks can't be attached to this server like that.
     """
 
     DEFAULTS: ClassVar[Settings] = Settings(grace=1.0, quota=Quota(live=10_000, created=1_000))
-    """The settings of a server, to start from: `settings=replace(Tasks.DEFAULTS, concurrency=4)`.
+    """The default settings of a server, to start from: `settings=replace(Tasks.DEFAULTS, concurrency=4)`.
 
-    Callers may be strangers, so there is a bound on new tasks a minute; and hosts that start a server give it about two
-    seconds to stop, in which bodies are handed back."""
+    Callers may be unknown, so new tasks per minute are limited. Hosts that start a server give it about two seconds to
+    stop, in which bodies are handed back.
+    """
 
     def __init__(
         self,
@@ -209,8 +221,8 @@ class Tasks(ReadyTools):
         works: bool = True,
         owner: OwnerFunction | None = None,
         anonymous: Anonymous = "id",
-        plain_wait: float | None = PLAIN_WAIT,
-        plain_tools: PlainTools | None = None,
+        fallback_wait: float | None = FALLBACK_WAIT,
+        fallback_tools: FallbackTools | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._lowlevel = lowlevel = lowlevel_of(server)
@@ -219,46 +231,46 @@ class Tasks(ReadyTools):
                 "tasks are kept under their server's name, so that others on the same store don't run them: "
                 'name the server, as in MCPServer("reports"), or give a namespace'
             )
-        options = Options(
+        options = ServerOptions(
             store=store,
             namespace=lowlevel.name if namespace is None else namespace,
             settings=self.DEFAULTS if settings is None else settings,
-            clock=clock or StoresClock(),
+            clock=clock or StoreClock(),
             works=works,
             owner=owner,
             anonymous=anonymous,
-            plain_wait=plain_wait,
-            plain_tools=PlainTools() if plain_tools is None else plain_tools,
+            fallback_wait=fallback_wait,
+            fallback_tools=FallbackTools() if fallback_tools is None else fallback_tools,
         )
         self.server = server
-        """The server that they are attached to."""
+        """The server that the tasks are attached to."""
         self._server = server if isinstance(server, MCPServer) else None
-        self._workplace = Workplace(self._server)
+        self._sdk_contexts = SdkContextFactory(self._server)
         self._toolbox = Toolbox()
-        self._tools = ServedTools(lowlevel, self._toolbox, self._workplace)
-        self._running = Running(options, self._toolbox, self._tools.expected)
-        attach(lowlevel, self._running, self._tools, self._workplace)
-        # On the server itself: in a table of ours, the two would hold each other for good.
-        vars(lowlevel)[ATTACHED] = self
+        self._tools = ToolRegistry(lowlevel, self._toolbox, self._sdk_contexts)
+        self._runtime = ServerRuntime(options, self._toolbox, self._tools.expected)
+        attach(lowlevel, self._runtime, self._tools, self._sdk_contexts)
+        # On the server itself: a global table would keep both alive for ever.
+        vars(lowlevel)[TASKS_ATTRIBUTE] = self
 
     @staticmethod
     def of(server: AnyServer) -> "Tasks | None":
-        """The tasks that are attached to a server, if there are any."""
-        return vars(lowlevel_of(server)).get(ATTACHED)
+        """Return the tasks that are attached to a server, or None."""
+        return vars(lowlevel_of(server)).get(TASKS_ATTRIBUTE)
 
     @property
     def engine(self) -> Engine:
-        """What runs the tasks, while the server runs.
+        """The engine that runs the tasks, while the server runs.
 
         Raises:
-            ConfigurationError: the server does not run.
+            ConfigurationError: the server is not running.
         """
-        return self._running.engine
+        return self._runtime.engine
 
     @property
-    def options(self) -> Options:
-        """How they are kept, run and served: as its author said, or as it was configured since."""
-        return self._running.options
+    def options(self) -> ServerOptions:
+        """How tasks are stored, run and served: the author's options, with the changes made by `configure`."""
+        return self._runtime.options
 
     def configure(
         self,
@@ -268,34 +280,34 @@ class Tasks(ReadyTools):
         concurrency: int | None = None,
         queues: frozenset[str] | None = None,
     ) -> None:
-        """Have it otherwise than its author said, before it starts. None leaves it as it is.
+        """Override the author's options before the server starts. None leaves a value unchanged.
 
         Raises:
-            ConfigurationError: it can't be so, or it runs already.
+            ConfigurationError: a value is invalid, or the server is already running.
         """
-        self._running.configure({"store": store, "works": works}, {"concurrency": concurrency, "queues": queues})
+        self._runtime.configure({"store": store, "works": works}, {"concurrency": concurrency, "queues": queues})
 
-    def hurry(self) -> None:
-        """While it stops: wait no longer for bodies to end by themselves."""
-        self._running.hurry()
+    def skip_grace(self) -> None:
+        """Stop waiting for bodies to end by themselves, while the server stops."""
+        self._runtime.skip_grace()
 
     async def explain(self, store: str | PathLike[str] | None = None) -> Explanation:
-        """What callers of each tool get now, and why: by what the server knows if it runs, else by its store.
+        """Explain what callers of each tool get now, and why: from the running server, or else from its store.
 
         Raises:
-            ConfigurationError: a store is named, and is not there.
+            ConfigurationError: a store is named, and does not exist.
         """
-        return await explain_all(self._server, self._tools, self._running, store)
+        return await explain_all(self._server, self._tools, self._runtime, store)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Engine]:
-        """Run tasks without serving anybody: for a process that only works, and for tests."""
+        """Run tasks without serving requests: for a process that only works, and for tests."""
         async with self._lowlevel.lifespan(self._lowlevel):
             yield self.engine
 
     async def run_until_signal(self) -> None:
-        """Run tasks without serving anybody, until SIGTERM or SIGINT. A second signal cuts the waiting short."""
-        with signals(self.hurry) as told:
+        """Run tasks without serving requests, until SIGTERM or SIGINT. A second signal skips the grace period."""
+        with stop_signals(self.skip_grace) as told:
             async with self.running():
                 await told.wait()
 
@@ -305,13 +317,13 @@ class Tasks(ReadyTools):
         """Serve on a Unix socket, for this user alone, until cancelled. `start` of an anyio task group waits for it.
 
         Raises:
-            ConfigurationError: it can't listen there, or another server does.
+            ConfigurationError: the server can't listen there, or another server does.
         """
         await UnixListener(self._lowlevel, path).serve(task_status)
 
     def run_unix(self, path: str | PathLike[str]) -> None:
-        """Serve on a Unix socket until SIGTERM or SIGINT. A second signal cuts the waiting short."""
-        asyncio.run(serve_until_signal(self.serve_unix(path), self.hurry))
+        """Serve on a Unix socket until SIGTERM or SIGINT. A second signal skips the grace period."""
+        asyncio.run(serve_until_signal(self.serve_unix(path), self.skip_grace))
 
     @overload
     def tool(self, fn: F, /) -> F: ...
@@ -320,13 +332,14 @@ class Tasks(ReadyTools):
     def tool(self, /, *, name: str | None = None, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
 
     def tool(self, fn: Any = None, /, *, name: str | None = None, **options: Unpack[ToolOptions]) -> Any:
-        """Make a function a tool whose calls become tasks. The function itself stays as it is.
+        """Register a function as a tool whose calls become tasks. The function itself is unchanged.
 
-        It takes what the SDK's own `tool` takes; `TaskPolicy` and `TaskTool` say what can be set besides. A parameter
-        that is a `TaskContext` (in a plain function: a `SyncTaskContext`) is the task, and not among the arguments.
+        It accepts the options of the SDK's own `tool`. `TaskPolicy` and `TaskTool` document the other settings. A
+        parameter of type `TaskContext` (in a plain function: `SyncTaskContext`) is the task, and not one of the
+        arguments.
 
         Raises:
-            ConfigurationError: it can't work like that.
+            ConfigurationError: the function can't be served like that.
         """
         listing, settings = split(options)
         check_settings(name or getattr(fn, "__name__", None), settings)
@@ -336,21 +349,23 @@ class Tasks(ReadyTools):
                 raise ConfigurationError(
                     "a low-level server makes its tools itself: let its handlers serve this one, and enable it here"
                 )
-            function = ServedFunction(fn, name_of(fn, name), self._workplace, **listing)
+            function = ServedFunction(fn, name_of(fn, name), self._sdk_contexts, **listing)
             self._tools.add(function, settings)
-            stand_in = function.stand_in(caller_of(function.sdk, self._running), *request_parameter(function.sdk))
+            stand_in = function.stand_in(
+                make_direct_call(function.sdk, self._runtime), *request_parameter(function.sdk)
+            )
             self._server.add_tool(stand_in, name=function.name, **listing)  # type: ignore[arg-type] # its own parameters
-            self._tools.take_listed(function.name)
+            self._tools.link_sdk_tool(function.name)
             return fn
 
         return decorate if fn is None else decorate(fn)
 
-    def enable(self, pattern: str, /, **settings: Unpack[ServedSettings]) -> None:
-        """Let tools that somebody else registered run as tasks: one by its name, or all that match a pattern.
+    def enable(self, pattern: str, /, **settings: Unpack[ServedToolSettings]) -> None:
+        """Run tools that other code registered as tasks: one by its name, or all that match a pattern.
 
         Raises:
-            ConfigurationError: they can't.
+            ConfigurationError: they can't run as tasks.
         """
-        self._tools.enabled.check(pattern, settings, may_match=self._server is not None)
+        self._tools.enabled.check(pattern, settings, allow_patterns=self._server is not None)
         check_settings(pattern, settings)
         self._tools.enabled.add(pattern, settings)

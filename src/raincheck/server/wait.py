@@ -1,7 +1,7 @@
-"""Callers that were not handed their task: they wait for its end, and are asked what it asks.
+"""Wait for a task on behalf of a caller that did not receive it, and send the caller its input requests.
 
-For how long they wait is bounded where they can go on later, since hosts give up on a call after a minute or so. Then
-they are told how, in words.
+The wait is bounded for callers that can continue later, because hosts time out a call after about a minute. Such a
+caller is then told, in text, how to continue.
 """
 
 import asyncio
@@ -12,96 +12,98 @@ from typing import Any, cast
 
 from mcp_types import CallToolRequestParams
 
-from raincheck._async import first_of
+from raincheck._async import wait_first
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.core.records import Task, View
 from raincheck.errors import IllegalTransition, RaincheckError
-from raincheck.server.caller import is_modern, knows_tasks
-from raincheck.server.disconnect import while_there
+from raincheck.server.caller import declares_tasks, is_modern
+from raincheck.server.disconnect import run_while_connected
 from raincheck.server.errors import invalid_params
-from raincheck.server.runtime import Running
+from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.shared_follower import Watching
+from raincheck.server.shared_follower import SharedFollower
 from raincheck.server.tools.results import COMPLETE
-from raincheck.server.v2025.elicitation import Asking, can_be_asked
+from raincheck.server.v2025.elicitation import ElicitationBroker, can_be_asked
 from raincheck.wire import v2026
 
 logger = logging.getLogger(__name__)
 
-MOMENT = 0.05
-"""Seconds in which questions that belong together are asked."""
+QUESTION_BATCH_DELAY = 0.05
+"""Seconds in which to collect questions that belong together."""
 
-STATE = "raincheck:"
-"""Begins the state of a call that waits for its task: the task's id follows."""
+STATE_PREFIX = "raincheck:"
+"""Prefix of the request state of a call that waits for its task. The task's id follows."""
 
 
 def is_next_round(ctx: AnyContext, params: CallToolRequestParams) -> bool:
-    """Whether a call brings answers to what a task asked."""
-    return is_modern(ctx) and (params.request_state or "").startswith(STATE)
+    """Return whether a call brings answers to the input requests of a task."""
+    return is_modern(ctx) and (params.request_state or "").startswith(STATE_PREFIX)
 
 
-class Waiting:
-    """Waits with callers for the ends of their tasks."""
+class CallWaiter:
+    """Waits for tasks to end, on behalf of their callers."""
 
-    def __init__(self, running: Running, watching: Watching, asking: Asking) -> None:
-        self._running = running
-        self._watching = watching
-        self._asking = asking
+    def __init__(self, runtime: ServerRuntime, follower: SharedFollower, broker: ElicitationBroker) -> None:
+        self._runtime = runtime
+        self._follower = follower
+        self._broker = broker
 
     async def wait(self, ctx: AnyContext, task: Task, seconds: float | None) -> dict[str, Any] | View:
-        """The end of the task, or what it asks first. After so many seconds, if any: how to go on with it.
+        """Return the task at its end, or its input requests. After `seconds`, if any, return how to continue with it.
 
         Raises:
-            CallerGone: nobody waits for it any more.
+            CallerDisconnected: no caller waits for the task any more.
         """
         is_asked = False
         if is_modern(ctx):
-            view = await self.see(ctx, task, seconds)
+            view = await self.wait_for_end_or_input(ctx, task, seconds)
         else:
-            # Asked beside, so that the end of the task is seen while somebody thinks about an answer.
-            async with self._asking.beside(ctx, task, is_seen=False) as talk:
-                view = await while_there(ctx, self._running.options.clock, self.see(ctx, task, seconds))
+            # Asked concurrently, so that the end of the task is seen while the user thinks about an answer.
+            async with self._broker.ask_while_waiting(ctx, task, is_seen=False) as talk:
+                view = await run_while_connected(
+                    ctx, self._runtime.options.clock, self.wait_for_end_or_input(ctx, task, seconds)
+                )
                 if not view.task.is_terminal:
-                    talk.leave(is_there=True)
-                    is_asked = self._asking.is_asking(ctx, view)
+                    talk.abandon(is_connected=True)
+                    is_asked = self._broker.is_asking(ctx, view)
         if view.task.is_terminal:
             return view
         if view.inputs and is_modern(ctx) and all(can_be_asked(ctx, one) for one in view.inputs):
             return _input_required(view)
-        return self.tell(view, is_asked=is_asked)
+        return self.describe_unfinished(view, is_asked=is_asked)
 
-    async def answered(self, params: CallToolRequestParams, owner: Owner, tool: str | None = None) -> Task:
-        """The task of a call whose next round this is: it brings answers, perhaps not all of them.
+    async def accept_answers(self, params: CallToolRequestParams, owner: Owner, tool: str | None = None) -> Task:
+        """Store the answers that the next round of a call brings, perhaps not all of them. Return the call's task.
 
         Raises:
-            MCPError: it is a round of something else.
+            MCPError: the round belongs to a call of another tool.
         """
-        task_id = (params.request_state or "").removeprefix(STATE)
-        view = await self._running.engine.view(task_id, owner=owner)
+        task_id = (params.request_state or "").removeprefix(STATE_PREFIX)
+        view = await self._runtime.engine.view(task_id, owner=owner)
         if tool is not None and view.task.tool.name != tool:
             raise invalid_params(f"this state belongs to a call of another tool than {tool!r}")
         dumped = params.model_dump(by_alias=True, mode="json", exclude_none=True, include={"input_responses"})
         answers = cast("Mapping[str, Json]", dumped.get("inputResponses", {}))
-        # It may have ended since, or this round may come a second time: then its end is the answer.
+        # The task may have ended since, or this round may be a repetition: then the task's end is the answer.
         with suppress(IllegalTransition):
-            await self._running.engine.answer(task_id, answers, owner=owner)
+            await self._runtime.engine.answer(task_id, answers, owner=owner)
         return view.task
 
-    def tell(self, view: View, *, is_asked: bool = False) -> dict[str, Any]:
-        """What a caller is told whose task has not ended. It may be asked what that asks just now."""
-        running = self._running
-        assert running.telling is not None  # noqa: S101 - else nobody waits for less than the end
-        told = running.telling.unfinished(
-            view, running.options.clock.now(), running.left_of(view.task), is_asked=is_asked
+    def describe_unfinished(self, view: View, *, is_asked: bool = False) -> dict[str, Any]:
+        """Return the answer to a caller whose task has not ended. `is_asked`: the user has the question already."""
+        running = self._runtime
+        assert running.fallback_messages is not None  # noqa: S101 - without it, calls wait for the end
+        told = running.fallback_messages.unfinished(
+            view, running.options.clock.now(), running.estimate_remaining(view.task), user_was_asked=is_asked
         )
         return {**told, **COMPLETE}
 
-    async def see(self, ctx: AnyContext, task: Task, seconds: float | None) -> View:
-        """The task as it is at its end, when it asks what can't be asked meanwhile, or after so many seconds."""
+    async def wait_for_end_or_input(self, ctx: AnyContext, task: Task, seconds: float | None) -> View:
+        """Return the task when it ends, when it asks what can't be asked during the wait, or after `seconds`."""
         if task.is_terminal:
-            # The same call has been made before.
-            return await self._running.engine.view(task.id, owner=task.owner)
+            # The same call was made before.
+            return await self._runtime.engine.view(task.id, owner=task.owner)
         last = View(task, None, ())
 
         async def look(follow: AsyncGenerator[View]) -> None:
@@ -109,53 +111,53 @@ class Waiting:
             reported = -1.0
             async with aclosing(follow) as views:
                 async for last in views:
-                    reported = await _report(ctx, last.task, reported)
+                    reported = await _report_progress(ctx, last.task, reported)
                     if last.inputs and not _is_asked_meanwhile(ctx, last):
-                        if not knows_tasks(ctx):
-                            # Branches of a body that ask side by side are asked together.
-                            await self._running.options.clock.sleep(MOMENT)
-                            last = await self._running.engine.view(task.id, owner=task.owner)
+                        if not declares_tasks(ctx):
+                            # Branches of a body that ask concurrently are asked together.
+                            await self._runtime.options.clock.sleep(QUESTION_BATCH_DELAY)
+                            last = await self._runtime.engine.view(task.id, owner=task.owner)
                             if not last.inputs and not last.task.is_terminal:
-                                # Somebody else has answered meanwhile: it goes on, and so does the wait.
+                                # Another caller has answered meanwhile: the task resumes, and the wait continues.
                                 continue
                         return
 
         try:
-            await self._in_time(ctx, task, seconds, look)
+            await self._follow_for(ctx, task, seconds, look)
         except RaincheckError as error:
             if seconds is None:
                 raise
-            # Whatever became of it meanwhile, it exists: its caller goes on with it as it was seen last.
-            logger.warning("task %s can't be followed: %s", task.shown_id, error)
+            # Whatever happened to it meanwhile, the task exists: its caller continues with the last view.
+            logger.warning("task %s can't be followed: %s", task.log_id, error)
         return last
 
-    async def _in_time(
+    async def _follow_for(
         self,
         ctx: AnyContext,
         task: Task,
         seconds: float | None,
         look: Callable[[AsyncGenerator[View]], Coroutine[Any, Any, None]],
     ) -> None:
-        """Follow the task, for so many seconds at most."""
-        engine = self._running.engine
+        """Follow the task, for at most `seconds`."""
+        engine = self._runtime.engine
         if is_modern(ctx):
-            # Nobody else follows it, and of one that has just begun nothing need be read. What it asks is.
+            # No other caller follows it, and a task that has just started need not be read. Its open questions must be.
             known = None if task.open_inputs else task
-            await look(engine.follow(task.id, owner=task.owner, known=known, within=seconds))
+            await look(engine.follow(task.id, owner=task.owner, last_seen=known, timeout=seconds))
             return
-        # Whoever is asked meanwhile follows it twice, so they share what is read.
-        looking = asyncio.ensure_future(look(self._watching.follow(task)))
+        # A caller that is asked during the wait follows the task twice, so both share what is read.
+        looking = asyncio.ensure_future(look(self._follower.follow(task)))
         if seconds is None:
             await looking
             return
-        await first_of(looking, self._running.options.clock.sleep(seconds))
+        await wait_first(looking, self._runtime.options.clock.sleep(seconds))
         if looking.done() and not looking.cancelled():
             looking.result()
 
 
-async def _report(ctx: AnyContext, task: Task, reported: float) -> float:
-    """Tell a caller that is not going to have its task how far that is, upwards only. Returns how far it was told."""
-    progress = None if task.is_terminal or knows_tasks(ctx) else task.progress
+async def _report_progress(ctx: AnyContext, task: Task, reported: float) -> float:
+    """Report progress, upwards only, to a caller that will not get its task. Return what was last reported."""
+    progress = None if task.is_terminal or declares_tasks(ctx) else task.progress
     if progress is None or progress.done <= reported:
         return reported
     await ctx.session.report_progress(progress.done, progress.total, task.status_message)
@@ -163,11 +165,11 @@ async def _report(ctx: AnyContext, task: Task, reported: float) -> float:
 
 
 def _is_asked_meanwhile(ctx: AnyContext, view: View) -> bool:
-    """Whether something of what the task asks is put to its caller while it waits."""
+    """Return whether any of the task's input requests is sent to its caller during the wait."""
     return not is_modern(ctx) and any(can_be_asked(ctx, one) for one in view.inputs)
 
 
 def _input_required(view: View) -> dict[str, Any]:
-    """What the task asks, for the next round."""
+    """Return the input requests of the task, for the next round."""
     requests = dict(v2026.input_requests(view))
-    return {"resultType": "input_required", "inputRequests": requests, "requestState": STATE + view.task.id}
+    return {"resultType": "input_required", "inputRequests": requests, "requestState": STATE_PREFIX + view.task.id}

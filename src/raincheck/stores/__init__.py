@@ -1,1 +1,1 @@
-"""Where tasks are kept: the seam (`interface`), and the stores behind it."""
+"""Task storage: the store interface (`base`) and its implementations."""

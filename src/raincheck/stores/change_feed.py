@@ -1,8 +1,8 @@
-"""Feeds: how those who wait learn that something may have changed.
+"""Change feeds: notify waiting readers that tasks may have changed.
 
-A feed is a hint, never the truth: whoever gets one reads the store again. That makes it safe to merge hints, to
-give one too many, and to give up on naming tasks when there are too many, so a reader who is slow or gone costs
-a bounded set and nothing else.
+A feed is a hint, never the truth: a listener that receives a hint reads the store again. That makes it safe to merge
+hints, to send one too many, and to stop naming tasks when there are too many, so a slow or dead listener costs a
+bounded set and nothing else.
 """
 
 import asyncio
@@ -12,32 +12,32 @@ from typing import TypeAlias
 
 from raincheck.core.records import TaskId
 
-LIMIT = 10_000
+MAX_NAMED_TASKS = 10_000
 
-ANYTHING: frozenset[TaskId] = frozenset()
-"""Too many to name, or some may have been missed: read again whatever you wait for."""
+ANY_TASK: frozenset[TaskId] = frozenset()
+"""Too many tasks to name, or some may have been missed: read every awaited task again."""
 
-Hint: TypeAlias = frozenset[TaskId]
+ChangeHint: TypeAlias = frozenset[TaskId]
 
 
-class Feed:
-    """Hints for one listener. Iterate over it, or have `each` of them told; it ends when the store is closed."""
+class ChangeFeed:
+    """Hints for one listener. Iterate over it, or pass a callback to `for_each`; it ends when the store closes."""
 
     def __init__(self) -> None:
         self._pending: set[TaskId] = set()
         self._has_missed = False
         self._closed = False
         self._ready = asyncio.Event()
-        self._hear: Callable[[Hint], None] | None = None
+        self._callback: Callable[[ChangeHint], None] | None = None
         self._error: Exception | None = None
 
-    def publish(self, hint: Hint) -> None:
-        if self._hear is not None:
-            self._tell(self._hear, hint)
+    def publish(self, hint: ChangeHint) -> None:
+        if self._callback is not None:
+            self._call(self._callback, hint)
             return
-        if hint == ANYTHING:
+        if hint == ANY_TASK:
             self._has_missed = True
-        elif len(self._pending) + len(hint) > LIMIT:
+        elif len(self._pending) + len(hint) > MAX_NAMED_TASKS:
             self._has_missed = True
             self._pending.clear()
         else:
@@ -48,68 +48,68 @@ class Feed:
         self._closed = True
         self._ready.set()
 
-    async def each(self, hear: Callable[[Hint], None]) -> None:
-        """Have every hint told at once, by whoever publishes it, until the store is closed.
+    async def for_each(self, callback: Callable[[ChangeHint], None]) -> None:
+        """Call `callback` with every hint immediately, from the code that publishes it, until the store is closed.
 
-        For those who only take note of hints: they need no turn of the event loop for each. What `hear` raises is
-        raised here, and not where something was written.
+        For listeners that only record hints: they need no iteration of the event loop for each. An exception of the
+        callback is raised here, and not where the task was written.
         """
-        self._hear = hear
+        self._callback = callback
         try:
-            while (hint := self._take()) is not None:
-                self._tell(hear, hint)
+            while (hint := self._next_hint()) is not None:
+                self._call(callback, hint)
             while self._error is None and not self._closed:
                 self._ready.clear()
                 await self._ready.wait()
             if self._error is not None:
                 raise self._error
         finally:
-            self._hear = self._error = None
+            self._callback = self._error = None
 
-    def _tell(self, hear: Callable[[Hint], None], hint: Hint) -> None:
+    def _call(self, hear: Callable[[ChangeHint], None], hint: ChangeHint) -> None:
         try:
             hear(hint)
-        except Exception as error:  # noqa: BLE001 - the listener's, whatever it is
+        except Exception as error:  # noqa: BLE001 - any error of the listener
             self._error = error
             self._ready.set()
 
-    def __aiter__(self) -> "Feed":
+    def __aiter__(self) -> "ChangeFeed":
         return self
 
-    async def __anext__(self) -> Hint:
+    async def __anext__(self) -> ChangeHint:
         while True:
             await self._ready.wait()
-            hint = self._take()
+            hint = self._next_hint()
             if hint is None and self._closed:
                 raise StopAsyncIteration
             if not (self._pending or self._closed):
                 self._ready.clear()
             if hint is not None:
                 return hint
-            # Another waiter on the same feed was quicker.
+            # Another waiter on the same feed took the hint first.
 
-    def _take(self) -> Hint | None:
-        """What has not been told yet; None if there is nothing."""
+    def _next_hint(self) -> ChangeHint | None:
+        """Return the pending hint; None if there is none."""
         if self._has_missed:
             self._has_missed = False
-            return ANYTHING
+            return ANY_TASK
         hint = frozenset(self._pending)
         self._pending.clear()
         return hint or None
 
 
-class Feeds:
+class ChangeBroadcaster:
     """All feeds of one store handle. Used on its event loop only."""
 
     def __init__(self) -> None:
-        self._feeds: set[Feed] = set()
+        self._feeds: set[ChangeFeed] = set()
 
     def __len__(self) -> int:
         return len(self._feeds)
 
     @contextmanager
-    def listen(self) -> Generator[Feed]:
-        feed = Feed()
+    def listen(self) -> Generator[ChangeFeed]:
+        feed = ChangeFeed()
         self._feeds.add(feed)
         try:
             yield feed
@@ -117,18 +117,18 @@ class Feeds:
             self._feeds.discard(feed)
 
     def publish(self, task_ids: Iterable[TaskId]) -> None:
-        """Tell everybody. An empty hint means that anything may have changed, so it is not sent by accident."""
+        """Notify all feeds. An empty set is not sent, since as a hint it would mean that any task may have changed."""
         hint = frozenset(task_ids) if self._feeds else None
         if hint:
             self._send(hint)
 
-    def publish_anything(self) -> None:
-        self._send(ANYTHING)
+    def publish_any_task(self) -> None:
+        self._send(ANY_TASK)
 
     def close(self) -> None:
         for feed in self._feeds:
             feed.close()
 
-    def _send(self, hint: Hint) -> None:
+    def _send(self, hint: ChangeHint) -> None:
         for feed in self._feeds:
             feed.publish(hint)

@@ -1,4 +1,4 @@
-"""Read, decide, commit, and again if somebody was quicker: how what is asked becomes a change."""
+"""Apply commands to stored tasks: read, decide, commit, and retry if another writer committed first."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -23,18 +23,18 @@ async def apply(
     now: datetime,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Task:
-    """Do what the command asks, and return the task as it is then. If there was nothing to change, the task as it is.
+    """Apply the command, and return the task after it; the unchanged task if there was nothing to change.
 
     Raises:
-        TaskNotFound, IllegalTransition, LeaseLost, TooLarge: as decided on the task as it is by then.
-        AlreadyRecorded, QuotaExceeded: something that the command brings can't be kept.
+        TaskNotFound, IllegalTransition, LeaseLost, TooLarge: as decided on the current task.
+        AlreadyRecorded, QuotaExceeded: something in the command can't be stored.
     """
 
     async def read_and_decide() -> tuple[Task, Change | None]:
         task = await store.load(task_id, scope, now=now)
         return task, decide(task, command, now, limits)
 
-    return await keep(store, read_and_decide)
+    return await commit_until_current(store, read_and_decide)
 
 
 async def answer(
@@ -47,26 +47,26 @@ async def answer(
     now: datetime,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Task:
-    """Answer open questions by their keys. Keys that are unknown, or answered already, are ignored.
+    """Answer open input requests by their keys. Unknown keys and keys that are already answered are ignored.
 
     Raises:
-        TaskNotFound, IllegalTransition, TooLarge: as decided on the task as it is by then.
+        TaskNotFound, IllegalTransition, TooLarge: as decided on the current task.
     """
 
     async def read_and_decide() -> tuple[Task, Change | None]:
         view = await store.view(task_id, scope, now=now)
         return view.task, decide(view.task, Answer(view.inputs, answers, actor), now, limits)
 
-    return await keep(store, read_and_decide)
+    return await commit_until_current(store, read_and_decide)
 
 
 async def sweep(store: Store, *, now: datetime, limit: int = 100) -> tuple[Task, ...]:
-    """Take back what dead workers held, and end what is past its deadline. Returns the tasks that it changed.
+    """Interrupt attempts with an expired lease, and end tasks past their deadline. Return the changed tasks.
 
     A task whose holder extends or finishes in the meantime is left alone.
     """
     swept: list[Task] = []
-    for task in await store.overdue(now=now, limit=limit):
+    for task in await store.list_overdue(now=now, limit=limit):
         is_late = task.deadline_at is not None and task.deadline_at <= now
         change = decide(task, Expire() if is_late else Interrupt(), now)
         if change is None:
@@ -79,9 +79,11 @@ async def sweep(store: Store, *, now: datetime, limit: int = 100) -> tuple[Task,
     return tuple(swept)
 
 
-async def keep(store: Store, read_and_decide: Callable[[], Awaitable[tuple[Task, Change | None]]]) -> Task:
-    """Keep what is decided on the task as it was read, and the same again if somebody was quicker."""
-    # Each further round means that somebody else's change of this very task was kept, so it ends.
+async def commit_until_current(
+    store: Store, read_and_decide: Callable[[], Awaitable[tuple[Task, Change | None]]]
+) -> Task:
+    """Commit the decision on the task as it was read, and start over if another writer committed first."""
+    # Each further round means that another writer's change of this very task was committed, so the loop ends.
     while True:
         task, change = await read_and_decide()
         if change is None:

@@ -1,15 +1,15 @@
-"""The dispatcher seam: what gets attempts to the processes that run them.
+"""The dispatcher interface: delivers attempts to the worker processes that run them.
 
 Theory of operation
 ===================
-A store that everybody claims from needs no dispatcher: its tasks are the queue, and whoever works looks at it. Where
-many machines work, an engine that is made for it carries attempts, and this is all that it has to do.
+A store from which every worker claims needs no dispatcher: its tasks are the queue, and workers poll it. Where many
+machines work, a dedicated queue delivers attempts, and this interface is all that it has to implement.
 
-A **job** is a message: there is something to run, of this tool. It is queued in the transaction in which the task
-enters the queue, so there is never one without the other. It names no task. A worker that gets it asks the store for
-the task whose turn it is (`Hands.take`), and that begins the attempt, which raises the fence. So it does no harm if a
-job comes twice, late, or for nothing; and priorities, turns and quotas are the store's, whoever carries the jobs. What
-must never happen is a queued task without a job. `recover` is what sees to it after a crash.
+A **job** is a message: there is an attempt of this tool to run. It is queued in the transaction in which the task
+enters the queue, so neither exists without the other. It names no task. A worker that receives it asks the store for
+the next task by turn (`JobConsumer.claim_next`), which starts the attempt and raises the fence. So a job that arrives
+twice, late, or for nothing does no harm; and priorities, turns and quotas belong to the store, regardless of which
+queue carries the jobs. What must never happen is a queued task without a job. `recover` ensures that after a crash.
 """
 
 import asyncio
@@ -21,99 +21,99 @@ from raincheck.core.records import Task, Tool
 
 Transaction = TypeVar("Transaction", contravariant=True)
 
-Running: TypeAlias = asyncio.Future[Any]
-"""An attempt that is under way. It is done when its place is free again."""
+AttemptFuture: TypeAlias = asyncio.Future[Any]
+"""A running attempt. The future is done when the attempt's slot is free again."""
 
 
-class Hands(Protocol):
-    """A process that runs attempts: how much it can take, and how it takes it."""
+class JobConsumer(Protocol):
+    """A process that runs attempts: its capacity, and how it claims them."""
 
     @property
     def namespace(self) -> str:
-        """Whose tasks it runs."""
+        """The namespace whose tasks it runs."""
         ...
 
     @property
     def concurrency(self) -> int:
-        """How many attempts it runs at once at most."""
+        """The maximum number of attempts it runs at once."""
         ...
 
     @property
     def tools(self) -> frozenset[Tool]:
-        """All that it can run."""
+        """All tools that it can run."""
         ...
 
     @property
-    def free(self) -> frozenset[Tool]:
-        """Those of the tools for which there is room now."""
+    def free_tools(self) -> frozenset[Tool]:
+        """The tools for which a slot is free now."""
         ...
 
-    async def follow(self) -> Running | None:
-        """Begin another attempt after one that has ended, without a job; None if there is nothing to run, or no room.
+    async def claim_following(self) -> AttemptFuture | None:
+        """Start the next attempt after one that ended, without a job; None if there is no work or no free slot.
 
-        Whoever has been brought one is there anyway. To be brought the next as well takes twice as long.
+        The consumer that received a job is already running. Waiting for another job as well takes twice as long.
         """
         ...
 
-    async def take(self, told: Tool | None) -> Running | None:
-        """Begin the attempt whose turn it is, and return it; None if there is nothing to run, or no room.
+    async def claim_next(self, job_tool: Tool | None) -> AttemptFuture | None:
+        """Start the next attempt by turn, and return it; None if there is no work or no free slot.
 
-        `told` is the tool of the job that brought this about. If the turn is another tool's, that job has yet to do
-        its work, and the store sees to it that another takes its place.
+        `job_tool` is the tool of the job that triggered this. If the next task is of another tool, that job still has
+        work to trigger, and the store queues another job in its place.
         """
         ...
 
-    def when_room_changes(self, tell: Callable[[], None]) -> None:
-        """Call this whenever `free` may have changed."""
+    def on_free_change(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever `free_tools` may have changed."""
         ...
 
 
-class Jobs(Protocol[Transaction]):
-    """What a store needs of a dispatcher, inside its transactions."""
+class JobQueue(Protocol[Transaction]):
+    """The part of a dispatcher that a store uses inside its transactions."""
 
     @property
-    def deferral(self) -> str:
-        """SQL, an expression: it queues a job for a task that enters the queue, and is the job's number.
+    def enqueue_sql(self) -> str:
+        """SQL expression that queues a job for a task that enters the queue, and evaluates to the job's number.
 
-        It is part of the statement that keeps the task, which is a transaction by itself then.
+        It is part of the statement that stores the task, which is then a transaction by itself.
         """
         ...
 
     def parameters(self, task: Task) -> dict[str, Any]:
-        """What the deferral takes for a task. No name of another parameter begins with `job_`."""
+        """Return the parameters of `enqueue_sql` for a task. No name of another parameter starts with `job_`."""
         ...
 
     @property
-    def withdrawal(self) -> str:
-        """SQL, an expression: it takes back the job of the number `job_id`, if there is one and nobody has it.
+    def withdraw_sql(self) -> str:
+        """SQL expression that withdraws the job with the number `job_id`, if it exists and no worker has fetched it.
 
-        For a task that has left the queue, and not because of a job.
+        For a task that left the queue for another reason than a job.
         """
         ...
 
-    async def is_ready(self, transaction: Transaction) -> bool:
-        """Whether `migrate` has nothing to do."""
+    async def is_migrated(self, transaction: Transaction) -> bool:
+        """Return whether `migrate` has nothing to do."""
         ...
 
     async def migrate(self, transaction: Transaction) -> None:
-        """Make what it needs in the database, or bring it up to date."""
+        """Create the queue's schema in the database, or bring it up to date."""
         ...
 
 
 class Dispatcher(Protocol):
-    """What an engine needs of it."""
+    """The part of a dispatcher that an engine uses."""
 
-    async def run(self, hands: Hands) -> None:
-        """Bring jobs to these hands, until it is told to stop. Whatever happens to the connection, it goes on."""
+    async def run(self, consumer: JobConsumer) -> None:
+        """Deliver jobs to this consumer until `stop` is called. Connection failures do not end it."""
         ...
 
     def stop(self) -> None:
-        """Bring nothing more. What is under way is left alone."""
+        """Deliver no more jobs. Running attempts are not affected."""
         ...
 
     async def recover(self, now: datetime) -> datetime | None:
-        """Have everything run that should: jobs that dead processes had, and parked tasks whose moment has come.
+        """Requeue work that would otherwise be lost: jobs of dead processes, and parked tasks that are due.
 
-        Returns the next such moment that is known.
+        Returns the next known due time.
         """
         ...

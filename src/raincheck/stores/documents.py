@@ -1,15 +1,11 @@
-"""All documents of a store, and what rules look for among them. For stores that keep a task whole.
+"""Task documents: a task with everything that belongs to it in one piece, and a collection of them.
 
-What is looked for is found here by looking at every document. A store with more to look at, or with indexes, overrides
-how it is found; what is done with it stays.
+For stores that keep a task as one document: the memory store does, and a store on a key-value or document database can.
+A store that spreads a task over tables does the same in SQL, and the contract suite checks that the results are the
+same.
 
-A task with everything that belongs to it, in one piece: what changes make of it, and what readers see of it.
-
-For stores that keep a task whole: the memory store does, and so can one on a key-value or document database. A
-store that spreads a task over tables does the same in its own language, and the contract suite tells whether it
-is the same.
-
-How many tasks there are of a kind, counted one by one. For stores that have no better way.
+Queries and counts scan every document. A store with more documents, or with indexes, overrides the queries; the changes
+stay the same.
 """
 
 from collections import Counter, UserDict
@@ -19,9 +15,9 @@ from datetime import datetime
 from typing import Protocol, Self
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.fair_queue import Line, Place, enters_queue, line_of, next_turn
-from raincheck.core.family import keep_in_family, may_forget
-from raincheck.core.histogram import Sketch, merge_news
+from raincheck.core.fair_queue import QueueKey, QueuePosition, enters_queue, next_turn, queue_key
+from raincheck.core.family import may_prune, write_with_relatives
+from raincheck.core.histogram import DurationHistogram, merge_histograms
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.owner import Scope
@@ -32,7 +28,7 @@ from raincheck.errors import AlreadyRecorded, InvalidValue, StaleChange, TaskNot
 
 @dataclass(frozen=True, slots=True)
 class TaskDocument:
-    """All that is kept of one task."""
+    """Everything that is stored of one task."""
 
     task: Task
     arguments: Payload
@@ -45,35 +41,35 @@ class TaskDocument:
     inputs: tuple[InputRequest, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     turn: int = 0
-    """Its place in the queue, given when it enters it; without meaning while it is not queued."""
+    """Its turn in the queue, assigned when it enters the queue; meaningless while it is not queued."""
 
     @classmethod
     def of(cls, creation: Creation, turn: int = 0) -> Self:
         task, history = creation.task, (creation.entry,)
         return cls(task, creation.arguments, creation.caller, creation.request_digest, history, turn=turn)
 
-    def is_asked_for_by(self, creation: Creation, now: datetime) -> bool:
-        """Whether this task, which has the idempotency key, is what the request wants; false if it has expired.
+    def matches_request(self, creation: Creation, now: datetime) -> bool:
+        """Return whether this task, which has the idempotency key, matches the request; false if it has expired.
 
         Raises:
-            IdempotencyConflict: the key was used for something else.
+            IdempotencyConflict: the key was used for a different request.
         """
-        return creation.asks_for(self.task, self.request_digest, now)
+        return creation.matches(self.task, self.request_digest, now)
 
-    def changed_by(self, change: Change) -> Self:
-        """What the change makes of it.
+    def with_change(self, change: Change) -> Self:
+        """Return the document with the change applied.
 
         Raises:
-            StaleChange: it was decided on something that is no longer so.
-            AlreadyRecorded: it brings a step or a question that is there already.
+            StaleChange: the task changed since the change was decided.
+            AlreadyRecorded: the change brings a step or an input request that exists already.
         """
         self._check(change)
         steps, inputs = self.steps, self.inputs
         if change.leaves_state:
             steps, inputs = (), tuple(question for question in inputs if question.is_open)
-        # Not `replace`, which takes as long as all the rest.
+        # Not `replace`, which takes as long as everything else here.
         return type(self)(
-            self._with_what_is_stored(change.after),
+            self._with_stored_lease_and_key(change.after),
             self.arguments,
             self.caller,
             self.request_digest,
@@ -81,13 +77,13 @@ class TaskDocument:
             outcome=change.outcome,
             variables=self.variables if change.variables is None else change.variables,
             steps=steps + change.steps,
-            inputs=_with_news(inputs, change.inputs) if change.inputs else inputs,
+            inputs=_merge_inputs(inputs, change.inputs) if change.inputs else inputs,
             artifacts=_with_latest(self.artifacts, change.artifacts) if change.artifacts else self.artifacts,
             turn=self.turn,
         )
 
-    def extended(self, fence: int, until: datetime) -> Self | None:
-        """With a lease that ends at another moment; None if that attempt does not hold the task."""
+    def with_extended_lease(self, fence: int, until: datetime) -> Self | None:
+        """Return the document with a new end of the lease; None if that attempt does not hold the task."""
         attempt = self.task.attempt
         if attempt is None or attempt.number != fence:
             return None
@@ -97,7 +93,7 @@ class TaskDocument:
     def without_key(self) -> Self:
         return replace(self, task=self.task.evolve(idempotency_key=None), request_digest=None)
 
-    def at_turn(self, turn: int) -> Self:
+    def with_turn(self, turn: int) -> Self:
         return replace(self, turn=turn)
 
     def is_visible(self, scope: Scope, now: datetime) -> bool:
@@ -124,12 +120,12 @@ class TaskDocument:
         keys = {question.key for question in self.inputs} if change.inputs else set[str]()
         for question in change.inputs:
             if question.is_open and question.key in keys:
-                raise AlreadyRecorded.question(task.id, question.key)
+                raise AlreadyRecorded.input_request(task.id, question.key)
 
-    def _with_what_is_stored(self, after: Task) -> Task:
-        """What no version tells of stays as it is stored, and not as it was when the change was decided.
+    def _with_stored_lease_and_key(self, after: Task) -> Task:
+        """Keep the stored lease and key, which change without a new version.
 
-        The lease of an attempt that goes on may have been extended since, and the key released.
+        The lease of a continuing attempt may have been extended since the change was decided, and the key released.
         """
         if self.task.attempt is not None and after.attempt is not None:
             after = after.evolve(attempt=self.task.attempt)
@@ -138,47 +134,47 @@ class TaskDocument:
         return after
 
 
-def _with_news(inputs: tuple[InputRequest, ...], news: tuple[InputRequest, ...]) -> tuple[InputRequest, ...]:
-    """With the answers and the new questions that a change brings."""
+def _merge_inputs(inputs: tuple[InputRequest, ...], news: tuple[InputRequest, ...]) -> tuple[InputRequest, ...]:
+    """Return the input requests with the answers and the new requests of a change."""
     answered = {question.key: question for question in news if not question.is_open}
     asked = tuple(question for question in news if question.is_open)
     return tuple(answered.get(question.key, question) for question in inputs) + asked
 
 
 def _with_latest(artifacts: tuple[Artifact, ...], news: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
-    """By name, each as it was kept last."""
+    """Return the artifacts sorted by name, each in its latest version."""
     kept = {artifact.name: artifact for artifact in (*artifacts, *news)}
     return tuple(kept[name] for name in sorted(kept))
 
 
-class Offer(Protocol):
-    """Somebody offers to run a task that is being created."""
+class DirectStartRequest(Protocol):
+    """An offer to run a task that is being created."""
 
-    def begin_new(self, new: Task, live: Iterable[Task], now: datetime) -> Sequence[Change]:
-        """What begins its attempt; nothing if they can't run it, or if others wait for them."""
+    def decide_direct_start(self, new: Task, live: Iterable[Task], now: datetime) -> Sequence[Change]:
+        """Return the changes that start its attempt; none if the creator can't run it, or other work waits for it."""
         ...
 
 
 class Documents(UserDict[TaskId, TaskDocument]):
-    """Documents by id, within a transaction: if something is raised, what was done so far is for the caller to drop."""
+    """Documents by id, within a transaction. If an operation raises, the caller must discard its partial changes."""
 
     def __init__(self, copied: "Documents | None" = None) -> None:
         super().__init__(copied)
-        # Replaced and never changed, so that a copy can share it.
-        self.served: Mapping[Line, int] = {} if copied is None else copied.served
+        # Replaced and never mutated, so that a copy can share it.
+        self.served_turns: Mapping[QueueKey, int] = {} if copied is None else copied.served_turns
         """The turn up to which claims have served each line. It outlives the tasks that had it."""
-        self.durations: Mapping[str, Mapping[str, Sketch]] = {} if copied is None else copied.durations
-        """How long tasks take, by namespace and tool. It outlives them too."""
+        self.durations: Mapping[str, Mapping[str, DurationHistogram]] = {} if copied is None else copied.durations
+        """Task durations by namespace and tool. They outlive the tasks too."""
         self.definitions: Mapping[tuple[str, Tool], bytes] = {} if copied is None else copied.definitions
-        """What tools are made of, by namespace."""
+        """Definitions of tools, by namespace."""
 
-    # What is looked for.
+    # Queries.
 
-    def visible(self, task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
-        """The task that a reader asks for.
+    def get_visible(self, task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
+        """Return the task that a reader requests.
 
         Raises:
-            TaskNotFound: it is not there, or not for this reader.
+            TaskNotFound: it does not exist, or this reader may not see it.
         """
         document = self.get(task_id)
         if document is None or not document.is_visible(scope, now):
@@ -201,114 +197,116 @@ class Documents(UserDict[TaskId, TaskDocument]):
     def live_children(self, parent_id: TaskId) -> Iterable[Task]:
         return [task for task in self.live() if task.parent_id == parent_id]
 
-    def line(self) -> list[Task]:
-        """The queued tasks in the order in which claims take them."""
-        queued = sorted(self.queued(), key=lambda document: Place.of(document.task, document.turn))
+    def claim_order(self) -> list[Task]:
+        """Return the queued tasks in the order in which claims take them."""
+        queued = sorted(self.queued(), key=lambda document: QueuePosition.of(document.task, document.turn))
         return [document.task for document in queued]
 
     def next_turn(self, new: Task) -> int:
-        """The turn of a task that enters the queue."""
+        """Return the turn of a task that enters the queue."""
         queued = ((document.task, document.turn) for document in self.queued())
-        return next_turn(new, queued, self.served.get(line_of(new), 0))
+        return next_turn(new, queued, self.served_turns.get(queue_key(new), 0))
 
     def expired(self, now: datetime) -> Iterable[Task]:
         return [task for task in self.tasks() if task.is_expired(now)]
 
-    def forgettable(self, now: datetime, only: Iterable[TaskId] | None = None) -> list[TaskId]:
-        """The tasks that can be pruned: what has expired or, of those that are named, what has ended."""
+    def prunable_ids(self, now: datetime, only: Iterable[TaskId] | None = None) -> list[TaskId]:
+        """Return the tasks that can be pruned: expired ones or, with `only`, those of the named that have ended."""
         early = only is not None
         found = self.expired(now) if only is None else [self[one].task for one in dict.fromkeys(only) if one in self]
-        return [task.id for task in found if may_forget(task, self._parent_of(task), now, early=early)]
+        return [task.id for task in found if may_prune(task, self._parent_of(task), now, early=early)]
 
-    # What is done.
+    # Changes.
 
-    def create(self, creation: Creation, quota: Quota, now: datetime, offer: Offer | None = None) -> Task:
-        """The new task or, where its idempotency key is taken by the same request, the task that has it.
+    def create(self, creation: Creation, quota: Quota, now: datetime, claim: DirectStartRequest | None = None) -> Task:
+        """Return the new task or, where the same request already used its idempotency key, the task that has the key.
 
-        With an offer, an attempt on the new one is begun with it, if nobody is overtaken.
+        With an offer, an attempt on the new task starts with it, if no other task is overtaken.
 
         Raises:
             IdempotencyConflict, QuotaExceeded, AlreadyRecorded: it is not created.
         """
         holder = self._holder_of_key(creation.task)
         if holder is not None:
-            if holder.is_asked_for_by(creation, now):
+            if holder.matches_request(creation, now):
                 return holder.task
             # It has expired, so its key is free.
             del self[holder.task.id]
-        begun = () if offer is None else offer.begin_new(creation.task, self.live(), now)
+        begun = () if claim is None else claim.decide_direct_start(creation.task, self.live(), now)
         return self._insert(creation, quota, now, begun).task
 
-    def keep(self, change: Change) -> Task:
-        """Do what the change says, with all that it means for others, and return the task as it was decided.
+    def commit(self, change: Change) -> Task:
+        """Apply the change with its effects on relatives, and return the task as it was decided.
 
         Raises:
-            StaleChange, AlreadyRecorded, QuotaExceeded: it does not hold any more.
+            StaleChange, AlreadyRecorded, QuotaExceeded: the change can't be applied any more.
         """
-        keep_in_family(change, self)
+        write_with_relatives(change, self)
         return change.after
 
-    def take(self, begun: Sequence[Change]) -> tuple[Task, ...]:
-        """Keep the attempts that a claim begins, and remember how far that serves their lines."""
-        for change in begun:
-            self._serve(self[self.keep(change).id])
-        return tuple(change.after for change in begun)
+    def commit_claims(self, changes: Sequence[Change]) -> tuple[Task, ...]:
+        """Apply the changes of a claim, and record how far it serves their lines."""
+        for change in changes:
+            self._serve(self[self.commit(change).id])
+        return tuple(change.after for change in changes)
 
-    def extend(self, task_id: TaskId, fence: int, until: datetime) -> bool:
-        """Let an attempt's lease end at another moment; false if that attempt does not hold the task."""
+    def extend_lease(self, task_id: TaskId, fence: int, until: datetime) -> bool:
+        """Set the end of an attempt's lease; false if that attempt does not hold the task."""
         document = self.get(task_id)
-        extended = None if document is None else document.extended(fence, until)
+        extended = None if document is None else document.with_extended_lease(fence, until)
         if extended is None:
             return False
         self[task_id] = extended
         return True
 
     def release_key(self, task_id: TaskId, key: str) -> None:
-        """Free a task's idempotency key, if that is the one it has."""
+        """Free a task's idempotency key, if it has that key."""
         document = self.get(task_id)
         if document is not None and document.task.idempotency_key == key:
             self[task_id] = document.without_key()
 
-    def prune(self, now: datetime, most: int, only: Iterable[TaskId] | None = None) -> tuple[TaskId, ...]:
-        """Forget so many of the tasks that can be pruned, and return them."""
-        pruned = tuple(self.forgettable(now, only)[:most])
+    def prune(self, now: datetime, limit: int, only: Iterable[TaskId] | None = None) -> tuple[TaskId, ...]:
+        """Delete up to `limit` of the tasks that can be pruned, and return their ids."""
+        pruned = tuple(self.prunable_ids(now, only)[:limit])
         for task_id in pruned:
             del self[task_id]
         return pruned
 
-    def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
-        """Merge how long tasks took with what is known, and return all that is known of the namespace then."""
+    def merge_durations(
+        self, namespace: str, durations: Mapping[str, DurationHistogram]
+    ) -> dict[str, DurationHistogram]:
+        """Merge task durations into the stored ones, and return all of the namespace after that."""
         known = self.durations.get(namespace, {})
-        changed = merge_news(known, news)
+        changed = merge_histograms(known, durations)
         if changed:
             self.durations = {**self.durations, namespace: {**known, **changed}}
         return {**known, **changed}
 
-    def remember(self, namespace: str, news: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
-        """Keep what tools are made of, and return what those of live tasks are made of."""
-        self.definitions = {**self.definitions, **{(namespace, tool): body for tool, body in news.items()}}
+    def save_definitions(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+        """Store definitions of tools, and return those of the tools of live tasks."""
+        self.definitions = {**self.definitions, **{(namespace, tool): body for tool, body in definitions.items()}}
         live = {task.tool for task in self.live() if task.namespace == namespace}
         return {tool: self.definitions[namespace, tool] for tool in live if (namespace, tool) in self.definitions}
 
     def write(self, change: Change) -> None:
-        """Do what the change says, and begin the tasks that it spawns."""
+        """Apply the change to its task, and create the tasks that it spawns."""
         document = self.get(change.before.id)
         if document is None:
             raise StaleChange(change.before.id)
-        changed = document.changed_by(change)
+        changed = document.with_change(change)
         if enters_queue(change.before, change.after):
-            changed = changed.at_turn(self.next_turn(change.after))
+            changed = changed.with_turn(self.next_turn(change.after))
         self[change.before.id] = changed
         for creation in change.spawned:
             self._insert(creation, change.quota, creation.task.created_at)
 
     def _serve(self, document: TaskDocument) -> None:
-        """Its attempt is begun: so far its line is served."""
-        line = line_of(document.task)
-        self.served = {**self.served, line: max(self.served.get(line, 0), document.turn)}
+        """Record that this task's attempt has started, so its line is served up to its turn."""
+        line = queue_key(document.task)
+        self.served_turns = {**self.served_turns, line: max(self.served_turns.get(line, 0), document.turn)}
 
     def _insert(self, creation: Creation, quota: Quota, now: datetime, begun: Sequence[Change] = ()) -> TaskDocument:
-        """Begin a new task, as it is when its attempt is begun with it."""
+        """Insert a new task, with its first attempt already started if changes are given."""
         new = creation.task
         if quota != NO_QUOTA:
             self._check_quota(new, quota, now)
@@ -316,13 +314,13 @@ class Documents(UserDict[TaskId, TaskDocument]):
             raise AlreadyRecorded(new.id)
         document = TaskDocument.of(creation, self.next_turn(new) if enters_queue(None, new) else 0)
         for change in begun:
-            document = document.changed_by(change)
+            document = document.with_change(change)
             self._serve(document)
         self[new.id] = document
         return document
 
     def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
-        whose = Scope.of(new.namespace, new.owner)
+        whose = Scope.for_owner(new.namespace, new.owner)
         quota.check([task for task in self.tasks() if whose.covers(task.namespace, task.owner)], now)
 
     def _parent_of(self, task: Task) -> Task | None:
@@ -331,7 +329,7 @@ class Documents(UserDict[TaskId, TaskDocument]):
     def _holder_of_key(self, new: Task) -> TaskDocument | None:
         if new.idempotency_key is None:
             return None
-        whose = Scope.of(new.namespace, new.owner)
+        whose = Scope.for_owner(new.namespace, new.owner)
         for document in self.values():
             task = document.task
             if task.idempotency_key == new.idempotency_key and whose.covers(task.namespace, task.owner):
@@ -340,12 +338,12 @@ class Documents(UserDict[TaskId, TaskDocument]):
 
 
 def count_live(live: Iterable[Task], scope: Scope) -> dict[Phase, int]:
-    """How many of these are in each phase."""
+    """Count these tasks by phase."""
     return dict(Counter(task.phase for task in live if _covers(scope, task)))
 
 
 def count_states(tasks: Iterable[Task], scope: Scope, now: datetime) -> dict[tuple[str, str], int]:
-    """How many processes are in each state, by workflow and state.
+    """Count the instances in each state, by workflow and state.
 
     Raises:
         InvalidValue: there is no namespace.
@@ -356,7 +354,7 @@ def count_states(tasks: Iterable[Task], scope: Scope, now: datetime) -> dict[tup
 
 
 def check_states_scope(scope: Scope) -> None:
-    """Refuse to count states over all namespaces: a workflow of one is none of another.
+    """Check that states are counted in one namespace: workflows of different namespaces are unrelated.
 
     Raises:
         InvalidValue: there is no namespace.

@@ -1,4 +1,4 @@
-"""Where a store's name becomes a store: the one place that knows them all."""
+"""Create stores from their names: the one module that knows every implementation."""
 
 import asyncio
 import os
@@ -19,15 +19,15 @@ STORE_VARIABLE = "RAINCHECK_STORE"
 
 @asynccontextmanager
 async def open_store(name: str | os.PathLike[str] | None = None) -> AsyncGenerator[Store]:
-    """Open the store of this name, a URL or a path, and close it at the end.
+    """Open the store with this name, a URL or a path, and close it at the end.
 
-    Without a name it is the one in the variable `RAINCHECK_STORE`, else `tasks.db` in this user's state folder.
+    Without a name, use the variable `RAINCHECK_STORE`, else `tasks.db` in this user's state folder.
 
         async with open_store("tasks.db") as store:
             ...
 
     Raises:
-        ConfigurationError: the name can't be understood, or can't be used here.
+        ConfigurationError: the name can't be parsed, or can't be used here.
         StoreError: the store can't be opened.
     """
     # Finding the default folder and importing a store both read the disk.
@@ -40,15 +40,15 @@ async def open_store(name: str | os.PathLike[str] | None = None) -> AsyncGenerat
 
 
 @asynccontextmanager
-async def open_twin(name: str | os.PathLike[str] | None = None) -> AsyncGenerator[Store]:
-    """Open the store of this name for one who only looks, or steers.
+async def open_existing_store(name: str | os.PathLike[str] | None = None) -> AsyncGenerator[Store]:
+    """Open an existing store to inspect or control its tasks.
 
-    A twin leaves a file of an older version alone, which a server of that version may be using.
+    It uses `new_handle`, which does not migrate a file of an older version that a server of that version may be using.
 
     Raises:
         ConfigurationError, StoreError: it can't be opened.
     """
-    store = (await asyncio.to_thread(make_store, name)).twin()
+    store = (await asyncio.to_thread(make_store, name)).new_handle()
     await store.open()
     try:
         yield store
@@ -56,11 +56,11 @@ async def open_twin(name: str | os.PathLike[str] | None = None) -> AsyncGenerato
         await store.close()
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is a file of a store.
+def store_file_exists(path: Path) -> bool:
+    """Return whether the store's file exists.
 
     Raises:
-        ConfigurationError: it is a folder, or can't be looked at.
+        ConfigurationError: it is a folder, or can't be accessed.
     """
     try:
         if path.is_dir():
@@ -71,10 +71,10 @@ def is_there(path: Path) -> bool:
 
 
 def check_store_name(name: str | os.PathLike[str] | None) -> None:
-    """Refuse what can't be the name of a store, without looking for it.
+    """Check that a value can be the name of a store, without accessing the store.
 
     Raises:
-        ConfigurationError: it says what can.
+        ConfigurationError: it can't; the message lists the valid forms.
     """
     if name is None:
         return
@@ -86,12 +86,12 @@ def check_store_name(name: str | os.PathLike[str] | None) -> None:
 
 
 def make_store(name: str | os.PathLike[str] | None = None) -> Store:
-    """The store of this name, not opened yet.
+    """Create the store with this name, not opened yet.
 
     Raises:
-        ConfigurationError: the name can't be understood, or can't be used here.
+        ConfigurationError: the name can't be parsed, or can't be used here.
     """
-    address = find_address(name)
+    address = resolve_address(name)
     match address:
         case MemoryAddress():
             from raincheck.stores.memory import MemoryStore
@@ -109,11 +109,11 @@ def make_store(name: str | os.PathLike[str] | None = None) -> Store:
             assert_never(address)
 
 
-def find_address(name: str | os.PathLike[str] | None = None) -> Address:
-    """Where the store of this name is, or would be.
+def resolve_address(name: str | os.PathLike[str] | None = None) -> Address:
+    """Return the address of the store with this name, whether or not it exists.
 
     Raises:
-        ConfigurationError: the name can't be understood.
+        ConfigurationError: the name can't be parsed.
     """
     if name is None:
         name = os.environ.get(STORE_VARIABLE) or None
@@ -126,7 +126,7 @@ def _default_path() -> Path:
 
 def _make_folder(folder: Path) -> None:
     try:
-        # Ours, so it is made where it is missing; the folder of a path that somebody names is not.
+        # The default folder is ours, so it is created if missing; the folder of a path that the user names is not.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
@@ -136,7 +136,7 @@ def _make_folder(folder: Path) -> None:
 
 def _make_postgres(url: str) -> Store:
     try:
-        from raincheck.dispatchers.procrastinate import ProcrastinateDispatcher, ProcrastinateJobs
+        from raincheck.dispatchers.procrastinate import ProcrastinateDispatcher, ProcrastinateJobQueue
         from raincheck.stores.postgres import PostgresStore, parse_url
     except ImportError as error:
         raise ConfigurationError(
@@ -145,6 +145,6 @@ def _make_postgres(url: str) -> Store:
     target = parse_url(url)
     return PostgresStore(
         url,
-        jobs=ProcrastinateJobs(target.jobs_schema),
+        jobs=ProcrastinateJobQueue(target.jobs_schema),
         make_dispatcher=partial(ProcrastinateDispatcher, target.conninfo, target.jobs_schema),
     )

@@ -1,11 +1,10 @@
-"""Tasks in this process's memory: the reference model that every other store is compared with.
+"""The memory store: tasks in this process's memory. It is the reference model that every other store is compared with.
 
-What the memory store holds: the documents with a few indexes, and a way back from a write that failed.
+It favours being obviously right over being fast. It holds the documents with a few indexes, and rolls back a write that
+failed.
 
-The memory store: it favours being obviously right over being fast.
-
-Each method runs without giving up the event loop, and records are frozen, so nobody sees a change in the middle and
-what is handed out can't be changed behind the store's back.
+Each method runs without yielding to the event loop, and records are frozen, so no reader sees a change half-done and
+returned records can't be modified behind the store's back.
 """
 
 from bisect import bisect_left, insort
@@ -17,48 +16,48 @@ from datetime import datetime
 from itertools import takewhile
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.fair_queue import kind_of, line_of, turn_after
-from raincheck.core.histogram import Sketch
+from raincheck.core.fair_queue import queue_key, turn_after, turn_group
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.base import Capabilities
-from raincheck.stores.change_feed import Feed, Feeds
+from raincheck.stores.change_feed import ChangeBroadcaster, ChangeFeed
 from raincheck.stores.documents import Documents, TaskDocument, count_live, count_states
 from raincheck.stores.requests import (
     PAGE_LIMIT,
     ClaimRequest,
     HeldAttempt,
     Page,
-    Position,
+    PageCursor,
     TaskQuery,
+    build_page,
     check_definitions,
-    check_named_once,
-    check_news,
+    check_distinct_tasks,
+    check_durations,
     check_secret_name,
-    new_secret,
-    next_moment,
-    overdue_of,
-    page_of,
-    page_size,
+    clamp_limit,
+    find_next_due,
+    find_overdue,
+    generate_secret,
 )
 
 
 @dataclass(slots=True)
-class _Theirs:
-    """What a quota asks of one owner's tasks in a namespace: how many live, and when each was created, sorted."""
+class _OwnerUsage:
+    """The facts a quota needs about one owner in a namespace: the live count, and sorted creation times."""
 
     live: int = 0
     created: list[datetime] = field(default_factory=list[datetime])
 
 
 class IndexedDocuments(Documents):
-    """Every task, and apart from that the live and the queued ones, so that who looks for work need not look at all.
+    """All tasks, with indexes on the live and the queued ones, so that a search for work does not scan every task.
 
-    Nor need who creates or prunes: keys and what expires are found by themselves, and owners' tasks are counted as they
-    come and go.
+    Creation and pruning do not scan either: keys and expiring tasks have indexes, and tasks are counted per owner as
+    they are created and deleted.
     """
 
     def __init__(self) -> None:
@@ -67,31 +66,31 @@ class IndexedDocuments(Documents):
         self._queued: dict[TaskId, TaskDocument] = {}
         self._live_children: defaultdict[TaskId, dict[TaskId, TaskDocument]] = defaultdict(dict)
         self._turns: defaultdict[Hashable, list[int]] = defaultdict(list)
-        """The turns of the queued tasks, sorted: those of each kind in a line, and those of each tool."""
-        self._theirs: defaultdict[Hashable, _Theirs] = defaultdict(_Theirs)
+        """The sorted turns of the queued tasks: per kind in a line, and per tool."""
+        self._usage_by_owner: defaultdict[Hashable, _OwnerUsage] = defaultdict(_OwnerUsage)
         self._holders: dict[Hashable, TaskId] = {}
-        """Which task has an owner's idempotency key."""
+        """The task that has an owner's idempotency key."""
         self._expiring: list[tuple[datetime, TaskId]] = []
-        """When the ended tasks expire, sorted."""
+        """Expiry times of the ended tasks, sorted."""
         self._before: dict[TaskId, TaskDocument | None] = {}
-        self._had = self.served, self.durations
+        self._had = self.served_turns, self.durations
 
-    def transaction(self, tell: Callable[[Iterable[TaskId]], None] | None = None) -> "Transaction":
-        """What is written in it counts whole or not at all. Then what has changed is told."""
-        return Transaction(self, tell)
+    def transaction(self, publish: Callable[[Iterable[TaskId]], None] | None = None) -> "MemoryTransaction":
+        """Return a transaction: its writes take effect whole or not at all. Then the changed tasks are published."""
+        return MemoryTransaction(self, publish)
 
     def begin(self) -> None:
-        self._before, self._had = {}, (self.served, self.durations)
+        self._before, self._had = {}, (self.served_turns, self.durations)
 
     def roll_back(self) -> None:
-        """Be as it was at the beginning."""
-        self.served, self.durations = self._had
+        """Restore the documents as they were at `begin`."""
+        self.served_turns, self.durations = self._had
         for task_id, document in self._before.items():
             self._put(task_id, document)
 
     @property
     def changed(self) -> Iterable[TaskId]:
-        """The tasks that were written since the beginning."""
+        """The tasks that were written since `begin`."""
         return self._before.keys()
 
     def live(self) -> Iterable[Task]:
@@ -108,7 +107,7 @@ class IndexedDocuments(Documents):
         return [document.task for document in children.values()]
 
     def next_turn(self, new: Task) -> int:
-        served = self.served.get(line_of(new), 0)
+        served = self.served_turns.get(queue_key(new), 0)
         kind, tool = _groups_of(new)
         same_kind, same_tool = self._turns.get(kind, ()), self._turns.get(tool, ())
         return turn_after(same_kind[-1] if same_kind else 0, same_tool[0] if same_tool else served, served)
@@ -132,21 +131,21 @@ class IndexedDocuments(Documents):
             self._index(document)
 
     def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
-        theirs = self._theirs.get(_whose(new), _Theirs())
+        theirs = self._usage_by_owner.get(_owner_key(new), _OwnerUsage())
         quota.check_live(theirs.live)
         if quota.created is not None and len(theirs.created) >= quota.created:
             quota.check_created(theirs.created[-quota.created], now)
 
     def _holder_of_key(self, new: Task) -> TaskDocument | None:
-        holder = self._holders.get((_whose(new), new.idempotency_key))
+        holder = self._holders.get((_owner_key(new), new.idempotency_key))
         return None if holder is None else self.data[holder]
 
     def _index(self, document: TaskDocument) -> None:
         task = document.task
-        theirs = self._theirs[_whose(task)]
+        theirs = self._usage_by_owner[_owner_key(task)]
         insort(theirs.created, task.created_at)
         if task.idempotency_key is not None:
-            self._holders[_whose(task), task.idempotency_key] = task.id
+            self._holders[_owner_key(task), task.idempotency_key] = task.id
         if task.expires_at is not None:
             insort(self._expiring, (task.expires_at, task.id))
         if task.is_terminal:
@@ -162,12 +161,12 @@ class IndexedDocuments(Documents):
 
     def _unindex(self, document: TaskDocument) -> None:
         task = document.task
-        theirs = self._theirs[_whose(task)]
+        theirs = self._usage_by_owner[_owner_key(task)]
         del theirs.created[bisect_left(theirs.created, task.created_at)]
         if not theirs.created:
-            del self._theirs[_whose(task)]
-        key = _whose(task), task.idempotency_key
-        # On the way back from a write that failed, the key may be another's again already.
+            del self._usage_by_owner[_owner_key(task)]
+        key = _owner_key(task), task.idempotency_key
+        # While a failed write is rolled back, the key may already belong to another task again.
         if self._holders.get(key) == task.id:
             del self._holders[key]
         if task.expires_at is not None:
@@ -187,14 +186,14 @@ class IndexedDocuments(Documents):
                 del self._live_children[task.parent_id]
 
 
-class Transaction:
-    """Writes to documents, whole or not at all. Every task takes two, so it is no generator: those cost."""
+class MemoryTransaction:
+    """Writes to documents, whole or not at all. A class and not a generator, which is slower: every task takes two."""
 
-    __slots__ = ("_documents", "_tell")
+    __slots__ = ("_documents", "_publish")
 
-    def __init__(self, documents: IndexedDocuments, tell: Callable[[Iterable[TaskId]], None] | None) -> None:
+    def __init__(self, documents: IndexedDocuments, publish: Callable[[Iterable[TaskId]], None] | None) -> None:
         self._documents = documents
-        self._tell = tell
+        self._publish = publish
 
     def __enter__(self) -> IndexedDocuments:
         self._documents.begin()
@@ -203,29 +202,29 @@ class Transaction:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
             self._documents.roll_back()
-        elif self._tell is not None:
-            self._tell(self._documents.changed)
+        elif self._publish is not None:
+            self._publish(self._documents.changed)
 
 
-def _whose(task: Task) -> Hashable:
+def _owner_key(task: Task) -> Hashable:
     return task.namespace, task.owner.key
 
 
 def _groups_of(task: Task) -> tuple[Hashable, Hashable]:
-    """Among which queued tasks its turn is looked for: those of its kind, and those of its tool."""
-    line = line_of(task)
-    return (line, kind_of(task)), (line, task.tool)
+    """Return the groups of queued tasks that determine a task's turn: those of its kind, and those of its tool."""
+    line = queue_key(task)
+    return (line, turn_group(task)), (line, task.tool)
 
 
 class MemoryStore:
-    """Keeps tasks until the process ends. For tests, and for servers whose tasks need not survive."""
+    """A store that keeps tasks until the process ends. For tests, and for servers whose tasks need not survive."""
 
     capabilities = Capabilities(durable=False, shared=False)
 
     def __init__(self) -> None:
         self._documents = IndexedDocuments()
         self._secrets: dict[str, bytes] = {}
-        self._feeds = Feeds()
+        self._feeds = ChangeBroadcaster()
         self._is_open = False
 
     def __repr__(self) -> str:
@@ -238,7 +237,7 @@ class MemoryStore:
         self._is_open = False
         self._feeds.close()
 
-    def twin(self) -> "MemoryStore":
+    def new_handle(self) -> "MemoryStore":
         raise StoreUnavailable("memory:", "tasks in memory have one handle and one event loop: use a store in a file")
 
     async def create(
@@ -248,38 +247,38 @@ class MemoryStore:
             return documents.create(creation, quota, now, claim)
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        check_named_once(changes)
+        check_distinct_tasks(changes)
         with self._transaction() as documents:
             for change in changes:
-                documents.keep(change)
+                documents.commit(change)
 
     async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
         with self._transaction() as documents:
-            for change in request.wake(documents.live(), now):
-                documents.keep(change)
-            return documents.take(request.begin(documents.line(), now))
+            for change in request.decide_wakeups(documents.live(), now):
+                documents.commit(change)
+            return documents.commit_claims(request.decide_claims(documents.claim_order(), now))
 
     async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-        documents = self._opened()
-        return next_moment(documents.live(), namespace, tools)
+        documents = self._require_open()
+        return find_next_due(documents.live(), namespace, tools)
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
-        documents = self._opened()
-        # Without those who listen: a heartbeat is not news.
+        documents = self._require_open()
+        # Without feeds: a heartbeat is not a change.
         with documents.transaction():
-            return frozenset(one.task_id for one in held if not documents.extend(one.task_id, one.fence, until))
+            return frozenset(one.task_id for one in held if not documents.extend_lease(one.task_id, one.fence, until))
 
     async def release_key(self, task_id: TaskId, key: str) -> None:
-        documents = self._opened()
+        documents = self._require_open()
         with documents.transaction():
             documents.release_key(task_id, key)
 
-    async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        return overdue_of(self._opened().live(), now=now, limit=limit)
+    async def list_overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
+        return find_overdue(self._require_open().live(), now=now, limit=limit)
 
     async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
         with self._transaction() as documents:
-            return documents.prune(now, page_size(limit), only)
+            return documents.prune(now, clamp_limit(limit), only)
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return self._document(task_id, scope, now).task
@@ -298,43 +297,45 @@ class MemoryStore:
         self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = PAGE_LIMIT
     ) -> tuple[HistoryEntry, ...]:
         history = self._document(task_id, scope, now).history
-        return tuple(entry for entry in history if entry.seq > after)[: page_size(limit)]
+        return tuple(entry for entry in history if entry.seq > after)[: clamp_limit(limit)]
 
     async def list_tasks(
-        self, query: TaskQuery, *, now: datetime, after: Position | None = None, limit: int = 100
+        self, query: TaskQuery, *, now: datetime, after: PageCursor | None = None, limit: int = 100
     ) -> Page:
-        return page_of(self._opened().tasks(), query, now=now, after=after, limit=limit)
+        return build_page(self._require_open().tasks(), query, now=now, after=after, limit=limit)
 
     async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
-        return count_states(self._opened().tasks(), scope, now)
+        return count_states(self._require_open().tasks(), scope, now)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
-        return count_live(self._opened().live(), scope)
+        return count_live(self._require_open().live(), scope)
 
-    async def secret(self, name: str) -> bytes:
+    async def get_or_create_secret(self, name: str) -> bytes:
         check_secret_name(name)
-        self._opened()
-        return self._secrets.setdefault(name, new_secret())
+        self._require_open()
+        return self._secrets.setdefault(name, generate_secret())
 
-    async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+    async def save_definitions(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
         check_definitions(namespace, definitions)
-        return self._opened().remember(namespace, definitions)
+        return self._require_open().save_definitions(namespace, definitions)
 
-    async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
-        check_news(namespace, news)
-        return self._opened().learn(namespace, news)
+    async def merge_durations(
+        self, namespace: str, durations: Mapping[str, DurationHistogram]
+    ) -> dict[str, DurationHistogram]:
+        check_durations(namespace, durations)
+        return self._require_open().merge_durations(namespace, durations)
 
-    def listen(self) -> AbstractContextManager[Feed]:
-        self._opened()
+    def listen(self) -> AbstractContextManager[ChangeFeed]:
+        self._require_open()
         return self._feeds.listen()
 
-    def _transaction(self) -> Transaction:
-        return self._opened().transaction(self._feeds.publish)
+    def _transaction(self) -> MemoryTransaction:
+        return self._require_open().transaction(self._feeds.publish)
 
-    def _opened(self) -> IndexedDocuments:
+    def _require_open(self) -> IndexedDocuments:
         if not self._is_open:
             raise StoreUnavailable("memory:", "the store is not open: open it before use")
         return self._documents
 
     def _document(self, task_id: TaskId, scope: Scope, now: datetime) -> TaskDocument:
-        return self._opened().visible(task_id, scope, now)
+        return self._require_open().get_visible(task_id, scope, now)

@@ -1,6 +1,6 @@
-"""What a store is asked, and what it answers with. Whatever a store can't get wrong in its own way is decided here.
+"""Requests to a store and their results.
 
-What no store takes, whatever it keeps things in; and secrets that are not there yet.
+Includes the decisions and checks that are the same for every store, and the generation of new secrets.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeAlias
 from raincheck.core.change import Change
 from raincheck.core.commands import Claim, Command, Due
 from raincheck.core.decide import decide
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Journal, Task, TaskId, Tool
@@ -22,34 +22,34 @@ from raincheck.errors import InvalidValue
 
 PAGE_LIMIT = 1_000
 
-LONGEST_LEASE = timedelta(days=1)
+MAX_LEASE = timedelta(days=1)
 
-ANY_TIME = datetime.min.replace(tzinfo=UTC)
-"""Says of something that it may be done now, whatever the time is: clocks are set back now and then."""
+DUE_NOW = datetime.min.replace(tzinfo=UTC)
+"""Marks work as due now, independent of the clock, since clocks are occasionally set back."""
 
 ListKind: TypeAlias = Literal[
     "list_of_parent", "list_of_state", "list_of_subject", "list_of_owner", "list_of_namespace", "list_all"
 ]
 
 DUE_LIMIT = 1_000
-"""How many parked tasks a claim lets through to the queue at most, so that no claim takes long."""
+"""The maximum number of parked tasks that one claim moves to the queue, so that no claim takes long."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Which tasks a worker can take, how many, and for how long."""
+    """The tasks a worker can take, how many, and for how long."""
 
     namespace: str
     tools: frozenset[Tool]
     holder: str
     lease_for: timedelta
     limit: int
-    told: Tool | None = None
-    """The tool of the job that brought this about, where a dispatcher carries jobs (`stores.dispatcher`)."""
-    withdraws: bool = False
-    """No job brought this about: the jobs of what is begun are taken back."""
+    job_tool: Tool | None = None
+    """The tool of the job that triggered this claim, where a dispatcher delivers jobs (`stores.dispatcher`)."""
+    withdraw_job: bool = False
+    """No job triggered this claim: withdraw the jobs of the tasks that it starts."""
     journals: dict[TaskId, Journal] | None = field(default=None, compare=False, repr=False)
-    """Where a store may put the journals of what it begins, if it has read them anyway."""
+    """Filled by the store with the journals of the tasks it starts, if it has read them anyway."""
 
     def __post_init__(self) -> None:
         check_name(self.namespace, what="a namespace")
@@ -58,30 +58,30 @@ class ClaimRequest:
             raise InvalidValue(f"a claim names tools with their versions, as a frozenset of Tool, not {self.tools}")
         if not 1 <= self.limit <= PAGE_LIMIT:
             raise InvalidValue(f"a claim takes from 1 to {PAGE_LIMIT} tasks, not {self.limit}")
-        if not timedelta(0) < self.lease_for <= LONGEST_LEASE:
-            raise InvalidValue(f"a lease must be for more than 0 and at most {LONGEST_LEASE}, not {self.lease_for}")
+        if not timedelta(0) < self.lease_for <= MAX_LEASE:
+            raise InvalidValue(f"a lease must be for more than 0 and at most {MAX_LEASE}, not {self.lease_for}")
 
     def can_run(self, task: Task) -> bool:
         return task.namespace == self.namespace and task.tool in self.tools
 
-    def wake(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
-        """What takes those of the tasks to the queue whose moment has come, the first to be due first."""
+    def decide_wakeups(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
+        """Return the changes that move due parked tasks to the queue, the first to be due first."""
         parked = [task for task in tasks if task.phase is Phase.PARKED and self.can_run(task)]
         due = [(task.due_at, task.id, task) for task in parked if task.due_at is not None and task.due_at <= now]
         return _decide_each([task for *_, task in sorted(due)[:DUE_LIMIT]], Due(), now) if due else []
 
-    def begin(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
-        """What begins attempts on the first of the tasks, which come in the order of the line."""
+    def decide_claims(self, tasks: Iterable[Task], now: datetime) -> list[Change]:
+        """Return the changes that start attempts on the first of the tasks, which are given in claim order."""
         queued = (task for task in tasks if task.phase is Phase.QUEUED and self.can_run(task))
         return _decide_each(islice(queued, self.limit), Claim(self.holder, self.lease_for), now)
 
-    def begin_new(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
-        """What begins an attempt on a task that is being created, if that overtakes none of the live ones."""
-        begun = self.begin([new], now)
-        return begun if begun and self.has_nothing_else(next_moment(live, self.namespace, self.tools), now) else []
+    def decide_direct_start(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
+        """Return the changes that start an attempt on a task being created, if that overtakes no live task."""
+        begun = self.decide_claims([new], now)
+        return begun if begun and self.has_no_other_work(find_next_due(live, self.namespace, self.tools), now) else []
 
-    def has_nothing_else(self, next_due: datetime | None, now: datetime) -> bool:
-        """Whether a claim would find nothing, where `next_due` is what the store says of these tools."""
+    def has_no_other_work(self, next_due: datetime | None, now: datetime) -> bool:
+        """Return whether a claim would find no work, where `next_due` is the store's value for these tools."""
         return next_due is None or next_due > now
 
 
@@ -91,7 +91,7 @@ def _decide_each(tasks: Iterable[Task], command: Command, now: datetime) -> list
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
-    """An attempt that somebody believes to hold."""
+    """An attempt that its worker believes it still holds."""
 
     task_id: TaskId
     fence: int
@@ -99,14 +99,14 @@ class HeldAttempt:
 
 @dataclass(frozen=True, slots=True)
 class TaskQuery:
-    """Which tasks to list. What is None does not narrow."""
+    """A filter for listing tasks. Fields that are None do not filter."""
 
     scope: Scope
     parent_id: TaskId | None = None
     tool: str | None = None
     phases: frozenset[Phase] | None = None
     state: str | None = None
-    """Of the processes of one workflow: goes with `tool`."""
+    """A state of one workflow's instances: requires `tool`."""
     subject: str | None = None
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class TaskQuery:
 
     @property
     def kind(self) -> ListKind:
-        """By what the tasks are found; the rest narrows."""
+        """The index by which the tasks are found; the other fields filter the result."""
         if self.parent_id is not None:
             return "list_of_parent"
         if self.state is not None:
@@ -142,8 +142,8 @@ class TaskQuery:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Position:
-    """A place in a list: just past this task. It never moves, whatever else is created, ends or is pruned."""
+class PageCursor:
+    """A position in a list: just after this task. It is stable while other tasks are created, end or are pruned."""
 
     created_at: datetime
     task_id: TaskId
@@ -155,55 +155,55 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a list, and where the next part begins; None at the end."""
+    """Part of a list, and the position of the next part; None at the end."""
 
     tasks: tuple[Task, ...]
-    next: Position | None
+    next: PageCursor | None
 
     @classmethod
     def of(cls, found: Sequence[Task], limit: int) -> Self:
-        """The page that begins with `found`, which must have one task more than the page if there are more."""
+        """Return the page that starts with `found`, which must hold one task more than the page if there are more."""
         shown = tuple(found[:limit])
-        return cls(shown, Position.of(shown[-1]) if len(found) > limit else None)
+        return cls(shown, PageCursor.of(shown[-1]) if len(found) > limit else None)
 
 
-def next_moment(tasks: Iterable[Task], namespace: str, tools: frozenset[Tool]) -> datetime | None:
-    """When there is something to claim among these tasks."""
+def find_next_due(tasks: Iterable[Task], namespace: str, tools: frozenset[Tool]) -> datetime | None:
+    """Return the time from which one of these tasks can be claimed."""
     theirs = [one for one in tasks if one.namespace == namespace and one.tool in tools]
     if any(one.phase is Phase.QUEUED for one in theirs):
-        return ANY_TIME
+        return DUE_NOW
     return min((one.due_at for one in theirs if one.phase is Phase.PARKED and one.due_at is not None), default=None)
 
 
-def overdue_of(tasks: Iterable[Task], *, now: datetime, limit: int) -> tuple[Task, ...]:
-    """Those of the tasks that are overdue, the longest overdue first."""
+def find_overdue(tasks: Iterable[Task], *, now: datetime, limit: int) -> tuple[Task, ...]:
+    """Return the overdue tasks, the longest overdue first."""
     overdue = sorted((task.overdue_at or now, task.id, task) for task in tasks if task.is_overdue(now))
-    return tuple(task for *_, task in overdue[: page_size(limit)])
+    return tuple(task for *_, task in overdue[: clamp_limit(limit)])
 
 
-def page_size(limit: int) -> int:
-    """A limit within bounds."""
+def clamp_limit(limit: int) -> int:
+    """Clamp a limit to 1 to `PAGE_LIMIT`."""
     return max(1, min(limit, PAGE_LIMIT))
 
 
-def page_of(tasks: Iterable[Task], query: TaskQuery, *, now: datetime, after: Position | None, limit: int) -> Page:
-    """The page that is asked for, out of all tasks."""
+def build_page(tasks: Iterable[Task], query: TaskQuery, *, now: datetime, after: PageCursor | None, limit: int) -> Page:
+    """Return the requested page out of all tasks."""
     found = [
         task
         for task in tasks
-        if query.scope.may_list and query.matches(task, now) and (after is None or Position.of(task) < after)
+        if query.scope.may_list and query.matches(task, now) and (after is None or PageCursor.of(task) < after)
     ]
-    return Page.of(sorted(found, key=Position.of, reverse=True), page_size(limit))
+    return Page.of(sorted(found, key=PageCursor.of, reverse=True), clamp_limit(limit))
 
 
-SECRET_SIZE = 32
+SECRET_BYTES = 32
 
 
-def check_named_once(changes: Sequence[Change]) -> None:
-    """Refuse a commit that names a task twice, changed or spawned.
+def check_distinct_tasks(changes: Sequence[Change]) -> None:
+    """Check that a commit names each task only once, changed or spawned.
 
     Raises:
-        InvalidValue: it would not be clear what holds.
+        InvalidValue: a task is named twice, so the result would be ambiguous.
     """
     ids = [change.before.id for change in changes]
     ids += [creation.task.id for change in changes for creation in change.spawned]
@@ -212,19 +212,19 @@ def check_named_once(changes: Sequence[Change]) -> None:
 
 
 def check_secret_name(name: str) -> None:
-    """Refuse a name that no secret can have.
+    """Check the name of a secret.
 
     Raises:
-        InvalidValue: it can't be kept exactly as it is.
+        InvalidValue: it can't be stored unchanged.
     """
     check_name(name, what="a secret's name")
 
 
 def check_definitions(namespace: str, definitions: Mapping[Tool, bytes]) -> None:
-    """Refuse definitions that can't be kept.
+    """Check that definitions can be stored.
 
     Raises:
-        InvalidValue: the namespace, or the name or version of a tool, can't be kept exactly as it is.
+        InvalidValue: the namespace, or the name or version of a tool, can't be stored unchanged.
     """
     check_name(namespace, what="a namespace")
     for tool in definitions:
@@ -232,17 +232,17 @@ def check_definitions(namespace: str, definitions: Mapping[Tool, bytes]) -> None
         check_name(tool.version, what="a tool's version")
 
 
-def check_news(namespace: str, news: Mapping[str, Sketch]) -> None:
-    """Refuse durations that can't be kept.
+def check_durations(namespace: str, durations: Mapping[str, DurationHistogram]) -> None:
+    """Check that durations can be stored.
 
     Raises:
-        InvalidValue: the namespace, or the name of a tool, can't be kept exactly as it is.
+        InvalidValue: the namespace, or the name of a tool, can't be stored unchanged.
     """
     check_name(namespace, what="a namespace")
-    for tool in news:
+    for tool in durations:
         check_name(tool, what="a tool's name")
 
 
-def new_secret() -> bytes:
-    """Random bytes for a secret that is not there yet. Of several that are made at once, the store keeps one."""
-    return secrets.token_bytes(SECRET_SIZE)
+def generate_secret() -> bytes:
+    """Return random bytes for a new secret. If several are created at once, the store keeps one."""
+    return secrets.token_bytes(SECRET_BYTES)

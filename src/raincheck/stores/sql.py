@@ -1,8 +1,7 @@
-"""Named queries, kept in `.sql` files: a line `-- name: …`, a sentence, the statement.
+"""Shared code of the SQL stores: named queries from `.sql` files, and conversion between records and rows.
 
-Records to rows and back. Times become whole microseconds, so they come back exactly as they went in.
-
-Journals from rows: what an attempt needs to know of its task, read for it or found on the way.
+A query in a `.sql` file is a line `-- name: …`, a sentence, and the statement. Times become whole microseconds, so they
+round-trip exactly. Journals are built from rows, whether read for that purpose or already fetched by a claim.
 """
 
 import json
@@ -14,7 +13,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, TypeAlias
 
 from raincheck.core.change import Creation
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner
 from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
@@ -39,7 +38,7 @@ _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 def load_queries(file: Traversable) -> dict[str, str]:
-    """The statements of a file, by name."""
+    """Load the statements of a file, by name."""
     _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
     names = parts[::2]
     if len(set(names)) < len(names):
@@ -64,7 +63,7 @@ def to_micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def to_moment(micros: int) -> datetime:
+def to_datetime(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
@@ -73,12 +72,12 @@ def _micros(moment: datetime | None) -> int | None:
 
 
 def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else to_moment(micros)
+    return None if micros is None else to_datetime(micros)
 
 
-# Enum members and booleans are bound as what they are underneath: the driver has a slow path for subclasses.
-def row_of_task(task: Task) -> dict[str, Value]:
-    """The columns that a change may set, by name."""
+# Enum members and booleans are bound as their underlying values: the driver has a slow path for subclasses.
+def task_to_row(task: Task) -> dict[str, Value]:
+    """Return the columns that a change may set, by name."""
     attempt, progress, state = task.attempt, task.progress, task.state
     return {
         "id": task.id,
@@ -107,11 +106,11 @@ def row_of_task(task: Task) -> dict[str, Value]:
     }
 
 
-def row_of_creation(creation: Creation) -> dict[str, Value]:
-    """All columns of a new task, by name."""
+def creation_to_row(creation: Creation) -> dict[str, Value]:
+    """Return all columns of a new task, by name."""
     task = creation.task
     ttl = task.retention.ttl
-    return row_of_task(task) | {
+    return task_to_row(task) | {
         "namespace": task.namespace,
         "owner": task.owner.key,
         "tool": task.tool.name,
@@ -129,8 +128,8 @@ def row_of_creation(creation: Creation) -> dict[str, Value]:
     }
 
 
-def task_of(row: Row) -> Task:
-    """The task of a row that begins with the columns of `tasks`. What follows is a store's own, or a query's."""
+def task_from_row(row: Row) -> Task:
+    """Build the task of a row that starts with the columns of `tasks`. A store or query may append further columns."""
     (
         _, task_id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, _, priority,
         deadline_at, retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at,
@@ -139,15 +138,15 @@ def task_of(row: Row) -> Task:
     ) = row[:39]  # fmt: skip
     attempt = None
     if lease_holder is not None:
-        lease = Lease(lease_holder, to_moment(lease_expires_at))
-        attempt = Attempt(fence, to_moment(attempt_started_at), lease)
+        lease = Lease(lease_holder, to_datetime(lease_expires_at))
+        attempt = Attempt(fence, to_datetime(attempt_started_at), lease)
     return Task(
         task_id,
         namespace,
         _owner(owner),
         Tool(tool, tool_version),
-        to_moment(created_at),
-        to_moment(updated_at),
+        to_datetime(created_at),
+        to_datetime(updated_at),
         _PHASES[phase],
         parent_id,
         idempotency_key,
@@ -169,7 +168,7 @@ def task_of(row: Row) -> Task:
         bool(is_error),
         _moment(finished_at),
         _moment(expires_at),
-        None if state is None else State(state, to_moment(state_since), state_number),
+        None if state is None else State(state, to_datetime(state_since), state_number),
         subject,
     )
 
@@ -186,7 +185,7 @@ def digest_of(row: Row) -> str | None:
     return row[9]
 
 
-def row_of_entry(pk: int, entry: HistoryEntry) -> Row:
+def entry_to_row(pk: int, entry: HistoryEntry) -> Row:
     before = None if entry.before is None else str(entry.before)
     return (
         pk, entry.seq, to_micros(entry.at), str(entry.event), before, str(entry.after), entry.attempt, entry.actor,
@@ -194,31 +193,31 @@ def row_of_entry(pk: int, entry: HistoryEntry) -> Row:
     )  # fmt: skip
 
 
-def entry_of(row: Row) -> HistoryEntry:
+def entry_from_row(row: Row) -> HistoryEntry:
     seq, at, event, before, after, attempt, actor, note, detail = row
     phase_before = None if before is None else Phase(before)
-    return HistoryEntry(seq, to_moment(at), Event(event), phase_before, Phase(after), attempt, actor, note, detail)
+    return HistoryEntry(seq, to_datetime(at), Event(event), phase_before, Phase(after), attempt, actor, note, detail)
 
 
-def step_of(row: Row) -> Step:
+def step_from_row(row: Row) -> Step:
     name, occurrence, fingerprint, result, attempt, finished_at = row
-    return Step(name, occurrence, fingerprint, result, attempt, to_moment(finished_at))
+    return Step(name, occurrence, fingerprint, result, attempt, to_datetime(finished_at))
 
 
-def input_of(row: Row) -> InputRequest:
+def input_from_row(row: Row) -> InputRequest:
     key, kind, request, asked_at, attempt, answer, answered_at = row
-    return InputRequest(key, InputKind(kind), request, to_moment(asked_at), attempt, answer, _moment(answered_at))
+    return InputRequest(key, InputKind(kind), request, to_datetime(asked_at), attempt, answer, _moment(answered_at))
 
 
-def artifact_of(row: Row) -> Artifact:
+def artifact_from_row(row: Row) -> Artifact:
     name, content, kept_at = row
-    return Artifact(name, content, to_moment(kept_at))
+    return Artifact(name, content, to_datetime(kept_at))
 
 
-def sketch_of(row: Row) -> tuple[str, Sketch]:
+def histogram_from_row(row: Row) -> tuple[str, DurationHistogram]:
     tool, counts = row
     try:
-        return tool, Sketch.load(counts)
+        return tool, DurationHistogram.load(counts)
     except InvalidValue as error:
         raise InvalidValue(f"of the durations of tool {tool!r}, {error}") from error
 
@@ -226,7 +225,7 @@ def sketch_of(row: Row) -> tuple[str, Sketch]:
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase}
 
 
-# Few of these exist and every task has one, so each is made once.
+# Few of these exist and every task has one, so each is created once.
 _owner = lru_cache(1_024)(Owner.from_key)
 
 
@@ -240,9 +239,9 @@ def _retry_text(retry: RetryPolicy) -> str:
     return json.dumps(
         {
             "attempts": retry.attempts,
-            "first": retry.first // _MICROSECOND,
+            "first": retry.first_wait // _MICROSECOND,
             "factor": retry.factor,
-            "most": retry.most // _MICROSECOND,
+            "most": retry.max_wait // _MICROSECOND,
             "jitter": retry.jitter,
             "on_interrupt": retry.on_interrupt,
         }
@@ -262,24 +261,24 @@ def _retry(text: str) -> RetryPolicy:
     )
 
 
-def journal_of(
+def build_journal(
     task: Task,
     payloads: Sequence[Any],
     steps: Sequence[Row] = (),
     inputs: Sequence[Row] = (),
     artifacts: Sequence[Row] = (),
 ) -> Journal:
-    """Its payloads are its arguments, its caller and its variables."""
+    """Build a journal. `payloads` are the task's arguments, caller and variables."""
     arguments, caller, variables = payloads
     names = tuple(name for (name,) in artifacts)
-    steps_kept, asked = tuple(map(step_of, steps)), tuple(map(input_of, inputs))
+    steps_kept, asked = tuple(map(step_from_row, steps)), tuple(map(input_from_row, inputs))
     return Journal(task, arguments, caller, variables, steps_kept, asked, names)
 
 
-def note_journals(journals: dict[TaskId, Journal], begun: Iterable[Task], found: Iterable[Row]) -> None:
-    """Remember the journals of tasks that have just been begun, of those for which all of it is in their row.
+def collect_journals(journals: dict[TaskId, Journal], tasks: Iterable[Task], rows: Iterable[Row]) -> None:
+    """Add the journals of tasks that have just been started, for those whose row contains all of it.
 
-    At the end of a row are the payloads, and whether there is more.
+    A row ends with the payloads, and whether there is more.
     """
-    whole = {id_of(row): row for row in found if not row[-1]}
-    journals.update((task.id, journal_of(task, whole[task.id][-4:-1])) for task in begun if task.id in whole)
+    whole = {id_of(row): row for row in rows if not row[-1]}
+    journals.update((task.id, build_journal(task, whole[task.id][-4:-1])) for task in tasks if task.id in whole)

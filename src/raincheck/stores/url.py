@@ -1,4 +1,4 @@
-"""Stores are named by URL: `memory:`, a path, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…`."""
+"""Parse store names: `memory:`, a path, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…`."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from raincheck.errors import ConfigurationError
 EXAMPLES = "memory:, tasks.db, sqlite:///tasks.db (relative), sqlite:////var/lib/tasks.db (absolute), postgresql://host/database"
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
-"""How SQLite commits: through a power cut, or quicker."""
+"""SQLite's sync mode for commits: FULL survives a power loss, NORMAL is faster."""
 
 _SQLITES_MEMORY = ":memory:"
 _WRITE_MEMORY = "':memory:' is SQLite's word: for tasks in memory write 'memory:'"
@@ -32,7 +32,7 @@ class SqliteAddress:
 
 @dataclass(frozen=True, slots=True)
 class PostgresAddress:
-    """Tasks in a PostgreSQL database. Its URL may hold a password, so it is not shown."""
+    """Tasks in a PostgreSQL database. Its URL may contain a password, so it is not shown."""
 
     url: str = field(repr=False)
 
@@ -41,16 +41,16 @@ Address: TypeAlias = MemoryAddress | SqliteAddress | PostgresAddress
 
 
 def parse_address(text: str) -> Address:
-    """What a store's URL or path means.
+    """Parse a store's URL or path.
 
     Raises:
-        ConfigurationError: it can't be understood; the message shows what can.
+        ConfigurationError: it can't be parsed; the message lists the valid forms.
     """
     if not text.strip():
         raise ConfigurationError(f"the store's name is empty: name one, such as {EXAMPLES}")
     if any(ord(character) < ord(" ") for character in text):
         raise ConfigurationError(f"the store's name has control characters: name one such as {EXAMPLES}")
-    # One letter before the colon is a drive of Windows, not a scheme.
+    # One letter before the colon is a Windows drive, not a scheme.
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
     if match is None:
         return SqliteAddress(_path(text))
@@ -62,7 +62,7 @@ def parse_address(text: str) -> Address:
         case "postgresql" | "postgres":
             return PostgresAddress(text)
         case scheme:
-            # The rest of it is not repeated: it may hold a password.
+            # The rest of it is not repeated: it may contain a password.
             raise ConfigurationError(f"the store is of an unknown kind {scheme!r}: use one of {EXAMPLES}")
 
 

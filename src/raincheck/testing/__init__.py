@@ -1,12 +1,12 @@
-"""The test kit that raincheck is proved with, for whoever writes a store or tests tools.
+"""Test kit for authors of stores, dispatchers and tools: the same tests that raincheck itself runs.
 
-- `StoreContract`: subclass it, say how to make your store, and pytest runs what every store must do.
-- `DispatcherContract`: likewise for what gets attempts to workers, with processes that are killed, stopped and started.
+- `StoreContract`: subclass it, define how to make your store, and pytest runs the tests that every store must pass.
+- `DispatcherContract`: the same for dispatchers, with worker processes that are killed, suspended and started.
 - `StoreMachine`: a Hypothesis state machine that runs a store and the reference model side by side.
-- `enumerate_crashes`: runs a scenario again and again, dying at each point in turn.
-- `check_invariants`: reads a whole store and says everything that is wrong with it.
-- `FakeClock`, `Scene`: time that goes when told, and short words for setting a scene.
-- `raincheck.conformance`: a conformance suite for anybody's server of the tasks of MCP 2025-11-25.
+- `enumerate_crashes`: runs a scenario repeatedly and crashes at each point in turn.
+- `check_invariants`: reads a whole store and reports everything that is wrong with it.
+- `FakeClock`, `StoreHarness`: a clock that moves only when it is advanced, and shorthand for test setup.
+- `raincheck.conformance`: a conformance suite for any server that implements the tasks of MCP 2025-11-25.
 """
 
 from importlib import import_module
@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raincheck.testing.clock import FakeClock
-    from raincheck.testing.crash_points import Crashed, CrashPlan, enumerate_crashes
+    from raincheck.testing.crash_points import CrashPlan, SimulatedCrash, enumerate_crashes
     from raincheck.testing.dispatcher_contract import DispatcherContract
-    from raincheck.testing.harness import Scene
-    from raincheck.testing.invariants import InvariantsBroken, check_invariants
+    from raincheck.testing.harness import StoreHarness
+    from raincheck.testing.invariants import InvariantViolation, check_invariants
     from raincheck.testing.state_machine import StoreMachine
     from raincheck.testing.store_contract import StoreContract
 
 __all__ = [
     "CrashPlan",
-    "Crashed",
     "DispatcherContract",
     "FakeClock",
-    "InvariantsBroken",
-    "Scene",
+    "InvariantViolation",
+    "SimulatedCrash",
     "StoreContract",
+    "StoreHarness",
     "StoreMachine",
     "check_invariants",
     "enumerate_crashes",
@@ -36,11 +36,11 @@ __all__ = [
 
 _HOMES = {
     "CrashPlan": "crash_points",
-    "Crashed": "crash_points",
+    "SimulatedCrash": "crash_points",
     "DispatcherContract": "dispatcher_contract",
     "FakeClock": "clock",
-    "InvariantsBroken": "invariants",
-    "Scene": "harness",
+    "InvariantViolation": "invariants",
+    "StoreHarness": "harness",
     "StoreContract": "store_contract",
     "StoreMachine": "state_machine",
     "check_invariants": "invariants",
@@ -49,8 +49,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when first asked for: the pytest plugin lives here too, and is part of every test run of whoever has
-    # raincheck installed, with the extra for tests or without.
+    # Imported on first access: the pytest plugin lives in this package too, and pytest loads it in every environment
+    # that has raincheck installed, with or without the `testing` extra.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,4 +1,4 @@
-"""A clock that goes when told."""
+"""A clock for tests that moves only when it is advanced."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class FakeClock:
-    """Stands still until it is moved. Going backwards is allowed: real clocks do it.
+    """A clock that stands still until it is moved. It may move backwards, as real clocks do.
 
-    Whoever sleeps on it wakes up when it is moved to that moment or beyond.
+    A sleeper wakes up when the clock is moved to its moment or beyond.
     """
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
@@ -20,17 +20,17 @@ class FakeClock:
     def now(self) -> datetime:
         return self._now
 
-    def elapsed(self) -> float:
+    def monotonic(self) -> float:
         return self._elapsed
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Something to await, which returns when the clock has been moved by so many seconds since the call."""
+        """Return an awaitable that completes once the clock has moved by `seconds` since the call."""
         return self._sleep_until(self._now + timedelta(seconds=seconds))
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
-        """Have something called when the clock has been moved by so many seconds, and return what prevents that."""
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
+        """Call `callback` once the clock has moved by `seconds`, and return a function that cancels the call."""
         waking = self._alarm(self._now + timedelta(seconds=seconds))
-        waking.add_done_callback(lambda _: None if waking.cancelled() else call())
+        waking.add_done_callback(lambda _: None if waking.cancelled() else callback())
         return waking.cancel
 
     async def _sleep_until(self, moment: datetime) -> None:
@@ -40,7 +40,7 @@ class FakeClock:
         await self._alarm(moment)
 
     def _alarm(self, moment: datetime) -> asyncio.Future[None]:
-        """Something that is done when the clock has been moved to that moment."""
+        """Return a future that completes when the clock is moved to `moment` or beyond."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if moment <= self._now:
             woken.set_result(None)
@@ -50,12 +50,12 @@ class FakeClock:
         return woken
 
     def advance(self, seconds: float) -> datetime:
-        """Let so many seconds pass, and return the time then."""
+        """Advance the clock by `seconds` and return the new time."""
         self._elapsed += seconds
         return self.jump_to(self._now + timedelta(seconds=seconds))
 
     def jump_to(self, moment: datetime) -> datetime:
-        """Set it to a moment, as somebody might set a real clock, or as it is when a machine wakes up."""
+        """Set the clock to `moment`, as when a real clock is set or a machine wakes from sleep, and return it."""
         self._now = moment
         for woken, until in self._sleepers.items():
             if until <= moment and not woken.done():

@@ -1,8 +1,8 @@
-"""Crash points: run a scenario again and again, and die at each place where it touches the disk.
+"""Crash points: run a scenario repeatedly, and crash at each place where it touches the disk.
 
-A store's driver calls `CrashPlan.reach` before each thing that it does to the data (a statement, a commit) and
-after each commit. At the chosen point that raises `Crashed`, and from then on always: like a process that was
-killed, the store can't do anything any more, not even clean up. Then the data is opened again and looked at.
+A store's driver calls `CrashPlan.reach` before each operation on the data (a statement, a commit) and after each
+commit. At the chosen point and at every later one that raises `SimulatedCrash`: like a killed process, the store
+can't do anything any more, not even clean up. Then the data is opened again and checked.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from raincheck.stores.base import Store
 
 
-class Crashed(BaseException):
-    """The process is dead. Not an `Exception`, so that nothing that handles errors can bring it back."""
+class SimulatedCrash(BaseException):
+    """The simulated death of the process. Not an `Exception`, so that no error handler can recover from it."""
 
 
 @dataclass
 class CrashPlan:
-    """Where to die: at the `at`-th point that is reached. None only counts."""
+    """The point at which to crash, counted from 1 in the order reached. With `None`, points are only counted."""
 
-    at: int | None = None
-    reached: list[str] = field(default_factory=list[str])
+    crash_at: int | None = None
+    points: list[str] = field(default_factory=list[str])
 
     def reach(self, point: str) -> None:
-        self.reached.append(point)
-        if self.at is not None and len(self.reached) >= self.at:
-            raise Crashed(f"crashed at point {self.at}: {point}")
+        self.points.append(point)
+        if self.crash_at is not None and len(self.points) >= self.crash_at:
+            raise SimulatedCrash(f"crashed at point {self.crash_at}: {point}")
 
 
 async def enumerate_crashes(
@@ -33,26 +33,26 @@ async def enumerate_crashes(
     scenario: Callable[[Store], Awaitable[object]],
     check: Callable[[], Awaitable[None]],
 ) -> list[str]:
-    """Run the scenario, dying at each of its points in turn, and check what is left. Returns the points.
+    """Run the scenario, crash at each of its points in turn, and check the remaining data. Returns the points.
 
-    - `make_store` makes fresh data, opens a store on it, and lets the store's driver report to the plan.
-    - `scenario` does something to the store.
-    - `check` opens the data that is left, without a plan, and raises if it makes no sense.
+    - `make_store` creates fresh data, opens a store on it, and makes the store's driver report to the plan.
+    - `scenario` operates on the store.
+    - `check` opens the remaining data, without a plan, and raises an error if it is inconsistent.
     """
     plan = CrashPlan()
     store = await make_store(plan)
-    ready = len(plan.reached)
+    ready = len(plan.points)
     await scenario(store)
-    points = plan.reached[ready:]
+    points = plan.points[ready:]
     await store.close()
     await check()
     for number, point in enumerate(points, 1):
         plan = CrashPlan()
         store = await make_store(plan)
-        plan.at = len(plan.reached) + number
+        plan.crash_at = len(plan.points) + number
         try:
             await scenario(store)
-        except Crashed:
+        except SimulatedCrash:
             pass
         else:
             raise AssertionError(f"the scenario went on after a crash at point {number}: {point}")

@@ -1,4 +1,4 @@
-"""Short words for what tests do all the time, on any store and a clock that goes when told."""
+"""Shorthand for common test setup, on any store and a manually advanced clock."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
 from raincheck.core.records import HistoryEntry, InputKind, InputRequest, Step, Task, TaskId, Tool
 from raincheck.stores.base import Store
-from raincheck.stores.change_feed import Feed
+from raincheck.stores.change_feed import ChangeFeed
 from raincheck.stores.commit import apply
 from raincheck.stores.requests import ClaimRequest
 from raincheck.testing.clock import FakeClock
@@ -26,8 +26,8 @@ EVERYTHING = Scope.everything()
 LEASE = timedelta(seconds=30)
 
 
-async def hear_until(feed: Feed, task_id: TaskId) -> set[TaskId]:
-    """Listen until the feed has named the task, and return all that it has named."""
+async def wait_for_hint(feed: ChangeFeed, task_id: TaskId) -> set[TaskId]:
+    """Listen until the feed names the task, and return all task ids that it named."""
     news: set[TaskId] = set()
     async with asyncio.timeout(10):
         async for hint in feed:
@@ -37,16 +37,16 @@ async def hear_until(feed: Feed, task_id: TaskId) -> set[TaskId]:
     raise AssertionError("the feed ended without a word")
 
 
-class Scene:
-    """A store and a clock. Ids count up, so that a test reads the same every time."""
+class StoreHarness:
+    """A store and a clock. Task ids count up, so that every run of a test is the same."""
 
     def __init__(self, store: Store, clock: FakeClock) -> None:
         self.store = store
         self.clock = clock
         self._numbers = itertools.count(1)
 
-    def new(self, **fields: Any) -> NewTask:  # noqa: ANN401 - whatever NewTask takes
-        """What a task is asked for with: Alice's report, unless `fields` say otherwise."""
+    def new_task(self, **fields: Any) -> NewTask:  # noqa: ANN401 - the fields of NewTask
+        """Return the request for a task: Alice's report, unless `fields` override it."""
         base: dict[str, Any] = {
             "id": TaskId(f"task-{next(self._numbers):04}"),
             "namespace": NAMESPACE,
@@ -57,7 +57,7 @@ class Scene:
         return NewTask(**(base | fields))
 
     def creation(self, **fields: Any) -> Creation:  # noqa: ANN401 - likewise
-        return create(self.new(**fields), self.clock.now(), Limits())
+        return create(self.new_task(**fields), self.clock.now(), Limits())
 
     async def create(
         self,
@@ -74,14 +74,14 @@ class Scene:
         request = ClaimRequest(NAMESPACE, tools, holder, LEASE, limit)
         return await self.store.claim(request, now=self.clock.now())
 
-    async def begin(self, **fields: Any) -> Task:  # noqa: ANN401 - likewise
-        """A new task with its first attempt running."""
+    async def create_running(self, **fields: Any) -> Task:  # noqa: ANN401 - likewise
+        """Create a task and claim it, so that its first attempt runs."""
         task = await self.create(**fields)
         claimed = await self.claim(limit=1_000, tools=frozenset({task.tool}))
         return next(one for one in claimed if one.id == task.id)
 
-    async def do(self, task: Task, command: Command) -> Task:
-        """What the command makes of the task as it is stored."""
+    async def apply(self, task: Task, command: Command) -> Task:
+        """Apply the command to the stored task and return the result."""
         return await apply(self.store, task.id, EVERYTHING, command, now=self.clock.now())
 
     async def load(self, task: Task, scope: Scope = EVERYTHING) -> Task:
@@ -91,9 +91,9 @@ class Scene:
         return await self.store.history(task.id, EVERYTHING, now=self.clock.now())
 
     def step(self, name: str, occurrence: int = 0, result: object = None) -> Step:
-        payload = encode(result)  # type: ignore[arg-type] # a test gives JSON
+        payload = encode(result)  # type: ignore[arg-type] # tests pass JSON
         return Step(name, occurrence, "fingerprint", payload, 1, self.clock.now())
 
-    def question(self, key: str) -> InputRequest:
+    def input_request(self, key: str) -> InputRequest:
         request = encode({"message": "Publish it?"})
         return InputRequest(key, InputKind.ELICITATION, request, self.clock.now(), 1)

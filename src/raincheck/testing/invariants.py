@@ -1,34 +1,34 @@
-"""What must hold of a store at any moment, whatever happened to it."""
+"""Invariants that hold for a store at every moment, even after crashes and races."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from raincheck.core.lifecycle import STARTS, TRANSITIONS, Event, Phase
+from raincheck.core.lifecycle import INITIAL_PHASES, TRANSITIONS, Event, Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Journal, Task, TaskId, View
 from raincheck.stores.base import Store
 from raincheck.stores.requests import TaskQuery
 
 BEGINNING = datetime(1970, 1, 2, tzinfo=UTC)
-"""Before everything, so that nothing has expired and all of it is read."""
+"""A time before all records, at which nothing has expired, so that every task is read."""
 
 
-class InvariantsBroken(AssertionError):
-    """Everything that is wrong, one line each."""
+class InvariantViolation(AssertionError):
+    """All violations found in a store, one line each."""
 
-    def __init__(self, faults: list[str]) -> None:
-        super().__init__("\n".join(faults))
-        self.faults = faults
+    def __init__(self, violations: list[str]) -> None:
+        super().__init__("\n".join(violations))
+        self.violations = violations
 
 
 async def check_invariants(store: Store, ended: dict[TaskId, Task] | None = None) -> None:
-    """Read the whole store and check that it makes sense.
+    """Read the whole store and check that it is consistent.
 
-    With `ended`, a dictionary that is kept from call to call, it also checks that what has ended never changes.
+    With `ended`, a dictionary that the caller passes to every call, it also checks that terminal tasks never change.
 
     Raises:
-        InvariantsBroken: with all faults that were found.
+        InvariantViolation: with all violations that were found.
     """
     ended = {} if ended is None else ended
     faults: list[str] = []
@@ -52,11 +52,11 @@ async def check_invariants(store: Store, ended: dict[TaskId, Task] | None = None
         if parent_id in broken_off
     ]
     if faults:
-        raise InvariantsBroken(faults)
+        raise InvariantViolation(faults)
 
 
 def _may_have_become(ended: Task, task: Task) -> bool:
-    """Nothing of a task that has ended may change, but that its key is released."""
+    """Return whether a terminal task is unchanged, except that its idempotency key may be released."""
     return task in (ended, ended.evolve(idempotency_key=None))
 
 
@@ -105,7 +105,7 @@ def _history_faults(task: Task, history: list[HistoryEntry]) -> Iterator[str]:
         yield f"its history has a gap: {[entry.seq for entry in history]} of {task.entries} entries"
         return
     first, last = history[0], history[-1]
-    if first.event is not Event.CREATE or first.before is not None or first.after not in STARTS:
+    if first.event is not Event.CREATE or first.before is not None or first.after not in INITIAL_PHASES:
         yield f"its history begins with {first}"
     if last.after is not task.phase or last.attempt != task.fence:
         yield f"its history ends with {last}"

@@ -1,4 +1,4 @@
-"""A store and the reference model, to which the same is done, and which must agree on every result and every error."""
+"""Run every operation on a store and on the reference model, and require equal results and equal errors."""
 
 import asyncio
 import shutil
@@ -19,48 +19,50 @@ from raincheck.stores.commit import apply
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import HeldAttempt, TaskQuery
 from raincheck.testing.clock import FakeClock
-from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE, Scene
+from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE, StoreHarness
 from raincheck.testing.invariants import check_invariants
 
 T = TypeVar("T")
 
 
-class SideBySide(RuleBasedStateMachine):
-    """The frame of the machine: what is done to both, what is in hand, and what is compared."""
+class ModelComparison(RuleBasedStateMachine):
+    """Base of the state machine: runs operations on both stores, keeps worker snapshots and compares contents."""
 
     def make_store(self, folder: Path) -> Store:
-        """A store, not opened yet, that keeps its data (if it has any) in this empty folder."""
+        """Return a store that is not opened yet and keeps its data, if it has any, in this empty folder."""
         raise NotImplementedError("say how to make your store: override make_store")
 
     def __init__(self) -> None:
         super().__init__()
-        # One plain loop for all: starting a runner for each rule costs more than the rules.
+        # One event loop for all rules: starting a runner for each rule costs more than the rule itself.
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(prefix="raincheck-machine-"))
         self.clock = FakeClock()
         self.model, self.store = MemoryStore(), self.make_store(self.folder)
         self.loop.run_until_complete(self.model.open())
         self.loop.run_until_complete(self.store.open())
-        self.secret = self.loop.run_until_complete(self.store.secret("machine"))
-        self.scene = Scene(self.model, self.clock)
+        self.secret = self.loop.run_until_complete(self.store.get_or_create_secret("machine"))
+        self.scene = StoreHarness(self.model, self.clock)
         self.ids: list[TaskId] = []
-        self.hands: list[Task] = []
+        self.snapshots: list[Task] = []
         self.ended: dict[TaskId, Task] = {}
-        self.keys: int = 0
+        self.question_count: int = 0
 
     def teardown(self) -> None:
         try:
             self.loop.run_until_complete(check_invariants(self.store, self.ended))
             self.compare_everything()
-            # Random, so it is compared with itself and not with the model's.
-            assert self.loop.run_until_complete(self.store.secret("machine")) == self.secret, "its secret changed"
+            # The secret is random, so it is compared with its earlier value and not with the model's.
+            assert self.loop.run_until_complete(self.store.get_or_create_secret("machine")) == self.secret, (
+                "its secret changed"
+            )
         finally:
             self.loop.run_until_complete(self.store.close())
             self.loop.close()
             shutil.rmtree(self.folder)
 
-    def both(self, action: Callable[[Store], Awaitable[T]]) -> T | RaincheckError:
-        """Do it to the model and to the store; they must agree on the result, or on the error."""
+    def run_on_both(self, action: Callable[[Store], Awaitable[T]]) -> T | RaincheckError:
+        """Run an action on the model and on the store, and require the same result or the same error."""
 
         async def run() -> tuple[T | RaincheckError, T | RaincheckError]:
             return await _outcome(action(self.model)), await _outcome(action(self.store))
@@ -73,31 +75,31 @@ class SideBySide(RuleBasedStateMachine):
         assert is_same, f"your store gave\n  {found!r}\nand the model\n  {expected!r}"
         return expected
 
-    def commit_from(self, hand: Task, command: Command, *, extends: bool = False) -> bool:
-        """Decide on what is in hand, stale or not, and commit that to both; in the gap its lease may be extended.
+    def commit_from(self, snapshot: Task, command: Command, *, extends: bool = False) -> bool:
+        """Decide a command on a snapshot, stale or not, and commit the change to both stores.
 
-        Returns whether it was kept.
+        With `extends`, the lease is extended between decision and commit. Returns whether the change was committed.
         """
-        change = decide(hand, command, self.clock.now())
+        change = decide(snapshot, command, self.clock.now())
         if change is None:
             return False
         if extends:
-            self.extend_lease(hand, seconds=40)
-        current = self.current(hand.id)
-        outcome = self.both(lambda store: store.commit([change]))
-        # The model is not taken at its word in what matters most.
-        is_stale = current is None or current.version != hand.version
+            self.extend_lease(snapshot, seconds=40)
+        current = self.current(snapshot.id)
+        outcome = self.run_on_both(lambda store: store.commit([change]))
+        # Staleness matters most, so the expected outcome is computed here rather than taken from the model.
+        is_stale = current is None or current.version != snapshot.version
         if change.lease_seen is not None and current is not None and current.attempt is not None:
             is_stale |= current.attempt.lease.expires_at != change.lease_seen
         assert isinstance(outcome, StaleChange) == is_stale
         if isinstance(outcome, RaincheckError):
             return False
-        self.keep(change.after)
+        self.keep_snapshots(change.after)
         return True
 
-    def extend_lease(self, hand: Task, seconds: int) -> None:
+    def extend_lease(self, snapshot: Task, seconds: int) -> None:
         until = self.clock.now() + timedelta(seconds=seconds)
-        self.both(lambda store: store.extend_leases([HeldAttempt(hand.id, hand.fence)], until=until))
+        self.run_on_both(lambda store: store.extend_leases([HeldAttempt(snapshot.id, snapshot.fence)], until=until))
 
     def jump_past_all_leases(self) -> datetime:
         leases = [task.attempt.lease.expires_at for task in self.live() if task.attempt is not None]
@@ -105,7 +107,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def apply_to(self, task_id: TaskId, command: Command) -> None:
         now = self.clock.now()
-        self.both(lambda store: apply(store, task_id, EVERYTHING, command, now=now))
+        self.run_on_both(lambda store: apply(store, task_id, EVERYTHING, command, now=now))
 
     def current(self, task_id: TaskId) -> Task | None:
         outcome = self.loop.run_until_complete(
@@ -117,32 +119,32 @@ class SideBySide(RuleBasedStateMachine):
         tasks = (self.current(task_id) for task_id in self.ids)
         return [task for task in tasks if task is not None and not task.is_terminal]
 
-    def keyed(self) -> list[TaskId]:
+    def ids_with_key(self) -> list[TaskId]:
         tasks = (self.current(task_id) for task_id in self.ids[-3:])
         return [task.id for task in tasks if task is not None and task.idempotency_key is not None]
 
-    def keep(self, *tasks: Task) -> None:
-        """Take tasks in hand.
+    def keep_snapshots(self, *tasks: Task) -> None:
+        """Add worker snapshots of running tasks, and discard all but the most useful.
 
-        Of each live one there stay in hand the newest and the one of the oldest attempt; of those that ended,
-        the last.
+        For each live task the newest snapshot and the one of its oldest attempt stay; of the tasks that ended, only
+        the last snapshot.
         """
-        hands = [*self.hands, *(task for task in tasks if task.attempt is not None)]
+        hands = [*self.snapshots, *(task for task in tasks if task.attempt is not None)]
         live = {task.id for task in self.live()}
         ended = [hand for hand in hands if hand.id not in live][-1:]
         newest = {hand.id: hand for hand in hands if hand.id in live}
         oldest = {hand.id: hand for hand in reversed(hands) if hand.id in live and hand.fence < newest[hand.id].fence}
-        self.hands = [*ended, *oldest.values(), *newest.values()]
+        self.snapshots = [*ended, *oldest.values(), *newest.values()]
 
     def compare_everything(self) -> None:
         now = self.clock.now()
-        for scope in (EVERYTHING, *(type(EVERYTHING).of("reports", owner) for owner in (ALICE, BOB))):
-            self.both(lambda store, scope=scope: store.list_tasks(TaskQuery(scope), now=now))
-            self.both(lambda store, scope=scope: store.count_live(scope))
+        for scope in (EVERYTHING, *(type(EVERYTHING).for_owner("reports", owner) for owner in (ALICE, BOB))):
+            self.run_on_both(lambda store, scope=scope: store.list_tasks(TaskQuery(scope), now=now))
+            self.run_on_both(lambda store, scope=scope: store.count_live(scope))
         for task_id in self.ids:
-            self.both(lambda store, task_id=task_id: store.journal(task_id, EVERYTHING, now=now))
-            self.both(lambda store, task_id=task_id: store.history(task_id, EVERYTHING, now=now))
-        self.both(lambda store: store.learn(NAMESPACE, {}))
+            self.run_on_both(lambda store, task_id=task_id: store.journal(task_id, EVERYTHING, now=now))
+            self.run_on_both(lambda store, task_id=task_id: store.history(task_id, EVERYTHING, now=now))
+        self.run_on_both(lambda store: store.merge_durations(NAMESPACE, {}))
 
 
 async def _outcome(doing: Awaitable[T]) -> T | RaincheckError:

@@ -1,10 +1,10 @@
-"""The pytest plugin: a clock that goes when told, for tests of tools and stores. Loaded by itself where installed."""
+"""Pytest plugin with a manually advanced clock, for tests of tools and stores. Pytest loads it automatically."""
 
 from typing import TYPE_CHECKING
 
 import pytest
 
-# So that a failed assertion of the kit shows what was compared, like one in a test module.
+# Makes a failed assertion of the kit show the compared values, like one in a test module.
 pytest.register_assert_rewrite("raincheck.testing.store_contract", "raincheck.testing.state_machine")
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fake_clock() -> "FakeClock":
-    """A clock that stands still until it is moved."""
-    # Imported here, since the plugin is loaded into every test run of whoever has raincheck installed.
+    """Return a clock that stands still until the test moves it."""
+    # Imported here because pytest loads the plugin in every environment that has raincheck installed.
     from raincheck.testing.clock import FakeClock
 
     return FakeClock()

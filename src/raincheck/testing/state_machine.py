@@ -1,10 +1,10 @@
-"""A state machine that runs a store and the reference model side by side, and compares what they say and do.
+"""A Hypothesis state machine that runs a store and the reference model side by side and compares their results.
 
-It is shaped, because a machine that does anything at any time mostly does nothing of interest. Few tasks are
-busy, so that what happens, happens to the same ones; a new one comes when one ends or waits, and is mostly begun at
-once. Half of the runs begin with a parent and its child. What a worker once had in hand is kept and used again on
-purpose, long after it went stale. Time jumps to the edges: the end of a lease, the moment a task is due, its expiry,
-and just before. What stops everything (cancel, pause) is rare.
+Its rules are biased, because uniformly random operations mostly do nothing of interest. Few tasks are busy at a
+time, so that operations meet on the same tasks. A new task is created when one ends or waits, and usually starts at
+once. Half of the runs start with a parent and its child. Snapshots that a worker once held are reused on purpose,
+long after they went stale. Time jumps to the edges: the end of a lease, the moment a task is due, its expiry, and just
+before. Operations that stop everything (cancel, pause) are rare.
 
     class MyMachine(StoreMachine):
         def make_store(self, folder: Path) -> Store:
@@ -33,7 +33,7 @@ from raincheck.core.commands import (
     Signal,
     Yield,
 )
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner
@@ -43,24 +43,24 @@ from raincheck.core.records import Progress, Task, TaskId
 from raincheck.stores.base import Store
 from raincheck.stores.commit import answer, sweep
 from raincheck.stores.requests import ClaimRequest
-from raincheck.testing.harness import ALICE, BOB, EVERYTHING, LEASE, NAMESPACE, TOOL, Scene
-from raincheck.testing.model_comparison import SideBySide
+from raincheck.testing.harness import ALICE, BOB, EVERYTHING, LEASE, NAMESPACE, TOOL, StoreHarness
+from raincheck.testing.model_comparison import ModelComparison
 
 T = TypeVar("T")
 
 BUSY = (Phase.QUEUED, Phase.RUNNING)
 
-MOST_BUSY = 2
-MOST_LIVE = 4
+MAX_BUSY = 2
+MAX_LIVE = 4
 OWNERS = st.sampled_from([ALICE, BOB])
 OFFER = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", LEASE, 1)
 RARELY = st.integers(0, 7).map(lambda number: number == 0)
 
 
-class StoreMachine(SideBySide):
-    """Subclass it and say how to make a store."""
+class StoreMachine(ModelComparison):
+    """The state machine. Subclass it and override `make_store`."""
 
-    # Where tasks come from.
+    # Rules that create and claim tasks.
 
     @initialize(family=st.booleans())
     def begin_with_one_running(self, *, family: bool) -> None:
@@ -68,7 +68,7 @@ class StoreMachine(SideBySide):
         if family:
             self.spawn(completes=False)
 
-    @precondition(lambda self: sum(task.phase in BUSY for task in self.live()) < MOST_BUSY)
+    @precondition(lambda self: sum(task.phase in BUSY for task in self.live()) < MAX_BUSY)
     @rule(
         priority=st.integers(0, 1),
         bounded=st.booleans(),
@@ -91,52 +91,54 @@ class StoreMachine(SideBySide):
             retry=RetryPolicy(attempts=3, jitter=0),
             retention=Retention(keep=timedelta(seconds=60)),
         )
-        claim = OFFER if offered and self.store.capabilities.takes_offers else None
-        outcome = self.both(lambda store: store.create(creation, quota=Quota(live=MOST_LIVE), now=now, claim=claim))
+        claim = OFFER if offered and self.store.capabilities.supports_direct_start else None
+        outcome = self.run_on_both(
+            lambda store: store.create(creation, quota=Quota(live=MAX_LIVE), now=now, claim=claim)
+        )
         if isinstance(outcome, Task) and outcome.id not in self.ids:
             self.ids.append(outcome.id)
-            self.keep(outcome)
-        self.claim(limit=MOST_BUSY)
+            self.keep_snapshots(outcome)
+        self.claim(limit=MAX_BUSY)
 
-    @precondition(lambda self: bool(self.hands) and len(self.live()) < MOST_LIVE)
+    @precondition(lambda self: bool(self.snapshots) and len(self.live()) < MAX_LIVE)
     @rule(completes=RARELY)
     def spawn(self, *, completes: bool) -> None:
-        hand = self.hands[-1]
+        hand = self.snapshots[-1]
         creation = self.scene.creation(
             owner=hand.owner,
             parent_id=None if completes else hand.id,
             retry=RetryPolicy(attempts=3, jitter=0),
             retention=Retention(keep=timedelta(seconds=60)),
         )
-        spawned, quota = (creation,), Quota(live=MOST_LIVE)
+        spawned, quota = (creation,), Quota(live=MAX_LIVE)
         complete = Complete(hand.fence, encode("done"), spawned=spawned, quota=quota)
         if self.commit_from(hand, complete if completes else Note(hand.fence, spawned=spawned, quota=quota)):
             self.ids.append(creation.task.id)
-        self.claim(limit=MOST_BUSY)
+        self.claim(limit=MAX_BUSY)
 
     @rule(limit=st.integers(1, 2))
     def claim(self, limit: int) -> None:
         async def take(store: Store) -> tuple[Task, ...]:
-            return await Scene(store, self.clock).claim(limit=limit)
+            return await StoreHarness(store, self.clock).claim(limit=limit)
 
-        outcome = self.both(take)
+        outcome = self.run_on_both(take)
         if isinstance(outcome, tuple):
-            self.keep(*outcome)
+            self.keep_snapshots(*outcome)
 
-    # What workers do with what they have in hand.
+    # Rules of workers, which act on their snapshots.
 
-    @precondition(lambda self: bool(self.hands))
+    @precondition(lambda self: bool(self.snapshots))
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        hand = data.draw(st.sampled_from(self.hands))
+        hand = data.draw(st.sampled_from(self.snapshots))
         self.commit_from(hand, Complete(hand.fence, encode(hand.fence)))
-        news = {hand.tool.name: Sketch().with_one(hand.fence)}
-        self.both(lambda store: store.learn(NAMESPACE, news))
+        news = {hand.tool.name: DurationHistogram().with_duration(hand.fence)}
+        self.run_on_both(lambda store: store.merge_durations(NAMESPACE, news))
 
-    @precondition(lambda self: bool(self.hands))
+    @precondition(lambda self: bool(self.snapshots))
     @rule(data=st.data(), seen=st.booleans(), sleeps=st.booleans(), retryable=st.booleans())
     def let_go(self, data: st.DataObject, *, seen: bool, sleeps: bool, retryable: bool) -> None:
-        hand = data.draw(st.sampled_from(self.hands))
+        hand = data.draw(st.sampled_from(self.snapshots))
         until = self.clock.now() + timedelta(seconds=20) if sleeps else None
         commands = [
             Release(hand.fence),
@@ -146,27 +148,27 @@ class StoreMachine(SideBySide):
         ]
         self.commit_from(hand, data.draw(st.sampled_from(commands)))
 
-    @precondition(lambda self: bool(self.hands))
+    @precondition(lambda self: bool(self.snapshots))
     @rule(data=st.data(), done=st.integers(0, 3), extends=st.booleans())
     def note(self, data: st.DataObject, done: int, *, extends: bool) -> None:
-        hand = data.draw(st.sampled_from(self.hands))
-        self.keys += 1
+        hand = data.draw(st.sampled_from(self.snapshots))
+        self.question_count += 1
         notes = [
             Note(hand.fence, Progress(done, 3)),
             Note(hand.fence, status_message=f"part {done}", variables=encode(done)),
             Note(hand.fence, steps=(self.scene.step("step", done),)),
-            Note(hand.fence, asked=(self.scene.question(f"question {self.keys}"),)),
+            Note(hand.fence, input_requests=(self.scene.input_request(f"question {self.question_count}"),)),
         ]
         self.commit_from(hand, data.draw(st.sampled_from(notes)), extends=extends)
 
-    @precondition(lambda self: bool(self.hands))
+    @precondition(lambda self: bool(self.snapshots))
     @rule(seconds=st.integers(1, 60))
     def extend(self, seconds: int) -> None:
-        """A heartbeat of everybody who believes to hold something."""
-        for hand in self.hands:
+        """Send a heartbeat for every snapshot, as holders that believe their lease is valid."""
+        for hand in self.snapshots:
             self.extend_lease(hand, seconds)
 
-    # What everybody else does.
+    # Rules of callers, operators, the sweeper and the clock.
 
     @precondition(lambda self: bool(self.ids))
     @rule(data=st.data(), stops=RARELY)
@@ -183,19 +185,19 @@ class StoreMachine(SideBySide):
         child_id = data.draw(st.sampled_from(sorted(children)))
         self.apply_to(children[child_id] if above else child_id, Cancel("alice"))
 
-    @precondition(lambda self: bool(self.ids) and self.keys > 0)
+    @precondition(lambda self: bool(self.ids) and self.question_count > 0)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         task_id = data.draw(st.sampled_from(self.ids[-3:]))
-        answers = {f"question {data.draw(st.integers(1, self.keys))}": encode("yes")}
+        answers = {f"question {data.draw(st.integers(1, self.question_count))}": encode("yes")}
         now = self.clock.now()
-        self.both(lambda store: answer(store, task_id, EVERYTHING, answers, actor="alice", now=now))
+        self.run_on_both(lambda store: answer(store, task_id, EVERYTHING, answers, actor="alice", now=now))
 
-    @precondition(lambda self: bool(self.keyed()))
+    @precondition(lambda self: bool(self.ids_with_key()))
     @rule(data=st.data(), right=st.booleans())
     def release_key(self, data: st.DataObject, *, right: bool) -> None:
-        task_id = data.draw(st.sampled_from(self.keyed()))
-        self.both(lambda store: store.release_key(task_id, "key" if right else "another key"))
+        task_id = data.draw(st.sampled_from(self.ids_with_key()))
+        self.run_on_both(lambda store: store.release_key(task_id, "key" if right else "another key"))
 
     @rule()
     def sweep(self) -> None:
@@ -204,18 +206,18 @@ class StoreMachine(SideBySide):
         async def swept(store: Store) -> list[Task]:
             return sorted(await sweep(store, now=now), key=lambda task: task.id)
 
-        self.both(swept)
+        self.run_on_both(swept)
 
     @precondition(lambda self: any(task.attempt is not None for task in self.live()))
     @rule(data=st.data(), gap=st.sampled_from(["extend", "finish", "nothing"]))
     def sweep_with_a_gap(self, data: st.DataObject, gap: str) -> None:
-        """A sweeper sees that a lease ran out; before it acts on that, the holder may do something after all."""
+        """List an overdue attempt, then interrupt it. In between, its holder may extend the lease or finish."""
         now = self.jump_past_all_leases()
 
         async def look(store: Store) -> list[Task]:
-            return sorted(await store.overdue(now=now, limit=10), key=lambda task: task.id)
+            return sorted(await store.list_overdue(now=now, limit=10), key=lambda task: task.id)
 
-        seen = self.both(look)
+        seen = self.run_on_both(look)
         assert isinstance(seen, list)
         running = [task for task in seen if task.attempt is not None]
         overdue = data.draw(st.sampled_from(running))
@@ -228,7 +230,7 @@ class StoreMachine(SideBySide):
     @precondition(lambda self: any(task.attempt is not None for task in self.live()))
     @rule()
     def take_over(self) -> None:
-        """A worker dies without a word, and another goes on: the quickest way to a holder that is stale."""
+        """Expire all leases and let another worker claim: the quickest way to a stale holder."""
         self.jump_past_all_leases()
         self.sweep()
         self.claim(limit=2)
@@ -240,7 +242,7 @@ class StoreMachine(SideBySide):
         async def pruned(store: Store) -> list[TaskId]:
             return sorted(await store.prune(now=now, limit=10, only=only))
 
-        self.both(pruned)
+        self.run_on_both(pruned)
 
     @rule(data=st.data(), early=st.booleans())
     def jump_to_an_edge(self, data: st.DataObject, *, early: bool) -> None:
@@ -252,11 +254,11 @@ class StoreMachine(SideBySide):
             edge = data.draw(st.sampled_from(ahead))
             self.clock.jump_to(edge - timedelta(microseconds=1) if early else edge)
 
-    # What must be so after each.
+    # Invariants, checked after each rule.
 
     @invariant()
     def the_tasks_in_play_are_the_same(self) -> None:
         now = self.clock.now()
         for task_id in self.ids[-2:]:
-            self.both(lambda store, task_id=task_id: store.view(task_id, EVERYTHING, now=now))
-        self.both(lambda store: store.next_due(NAMESPACE, frozenset({TOOL})))
+            self.run_on_both(lambda store, task_id=task_id: store.view(task_id, EVERYTHING, now=now))
+        self.run_on_both(lambda store: store.next_due(NAMESPACE, frozenset({TOOL})))

@@ -1,1 +1,1 @@
-"""What goes over the wire and comes from it, as pure translation: one module for each generation of tasks."""
+"""Pure translation between stored tasks and the wire: one module for each generation of tasks."""

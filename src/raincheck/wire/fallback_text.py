@@ -1,10 +1,8 @@
-"""The third tier: what a caller without tasks is told of one. The texts are for a model, and name the next call.
+"""Texts for callers without tasks: answers about a task, its questions and its progress.
 
-A task that has ended is told by its own result, as if the call had waited for it.
-
-What a task asks, in words: for a model whose host can't be asked, and that answers by calling a tool.
-
-Tasks in a few words, for a model or a person to read.
+The texts are written for a model, and name the next call. A task that has ended is reported by its own result, as if
+the call had waited for it. A task's question is described in words, for a model whose host can't be asked, and that
+answers by calling a tool. Short descriptions of a task, its age and a duration are for a model or a person to read.
 """
 
 import json
@@ -17,36 +15,36 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
 from raincheck.core.records import InputKind, InputRequest, Task, View
 from raincheck.errors import CancelRefused
-from raincheck.wire.fallback_tools import PlainTools
-from raincheck.wire.fields import as_list, as_object, moment, request_of
+from raincheck.wire.fallback_tools import FallbackTools
+from raincheck.wire.fields import as_list, as_object, format_timestamp, request_of
 
-LONGEST_TEXT = 240
-"""Characters of what somebody else says, in a text that has more to say."""
+MAX_TEXT_LENGTH = 240
+"""The maximum number of characters of a quoted text inside a longer text."""
 
-WORDS = {
+PHASE_TEXT = {
     Phase.QUEUED: "is waiting for its turn",
     Phase.PAUSED: "is held back by the operator",
     Phase.COMPLETED: "has completed",
     Phase.FAILED: "has failed",
     Phase.CANCELLED: "was cancelled",
 }
-"""How a task is, in a phase; else it is still running."""
+"""The description of a task by its phase. In any other phase the task is still running."""
 
 
-def described(task: Task, longest: int = LONGEST_TEXT) -> str:
-    """A task in a few words, such as "build_report is still running: 3 of 12, crunching"."""
-    how = WORDS.get(task.phase, "is still running")
+def describe_task(task: Task, max_length: int = MAX_TEXT_LENGTH) -> str:
+    """Describe a task briefly, such as "build_report is still running: 3 of 12, crunching"."""
+    how = PHASE_TEXT.get(task.phase, "is still running")
     if task.open_inputs or task.is_error:
         how = "ended with an error" if task.is_error else "waits for an answer"
     far = [] if task.progress is None or task.is_terminal else [_amount(task)]
-    said = [] if not task.status_message else [clipped(task.status_message, longest)]
-    # Where nobody gave a reason, it only says again what the phase says.
+    said = [] if not task.status_message else [clip_text(task.status_message, max_length)]
+    # A default status message only repeats the phase.
     more = ", ".join(one for one in dict.fromkeys(far + said) if one != task.phase)
     return f"{task.tool.name} {how}{': ' if more else ''}{more}".rstrip(".")
 
 
-def in_words(seconds: float) -> str:
-    """A duration that is easy to read, such as "45 s", "3 min" or "2 h"."""
+def format_duration(seconds: float) -> str:
+    """Format a duration for reading, such as "45 s", "3 min" or "2 h"."""
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{round(seconds / size)} {unit}"
@@ -55,66 +53,68 @@ def in_words(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds >= 1 else f"{max(seconds, 0.0) * 1_000:.0f} ms"
 
 
-def ago(task: Task, now: datetime) -> str:
-    """How long ago a task began."""
-    return f"{in_words((now - task.created_at).total_seconds())} ago"
+def format_age(task: Task, now: datetime) -> str:
+    """Format the time since a task was created."""
+    return f"{format_duration((now - task.created_at).total_seconds())} ago"
 
 
-def squeezed(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Both ends of a text that is too long: what is wrong with a long value is said before or after it."""
-    return text if len(text) <= 2 * longest else f"{text[:longest]} … {text[-longest:]}"
+def clip_middle(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
+    """Shorten a long text to both its ends, because the error in a long value is described before or after it."""
+    return text if len(text) <= 2 * max_length else f"{text[:max_length]} … {text[-max_length:]}"
 
 
-def clipped(text: str, longest: int = LONGEST_TEXT) -> str:
-    """The beginning of a text that is too long to be read to a model."""
+def clip_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
+    """Collapse whitespace, and truncate a text that is too long for a model."""
     text = " ".join(text.split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 def _amount(task: Task) -> str:
-    assert task.progress is not None  # noqa: S101 - seen before
+    assert task.progress is not None  # noqa: S101 - checked by the caller
     total = task.progress.total
     return f"{task.progress.done:g} done" if total is None else f"{task.progress.done:g} of {total:g}"
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenQuestion:
-    """A question as a model reads it."""
+class QuestionText:
+    """A question in a form that a model reads."""
 
     text: str
-    answer: Json
-    """What an answer looks like."""
-    facts: dict[str, Any]
+    example_answer: Json
+    """An example that shows the shape of an answer."""
+    fields: dict[str, Any]
     may_decline: bool = True
-    """Whether there may be no answer."""
+    """Whether the user may decline to answer."""
 
 
-def speak(question: InputRequest) -> SpokenQuestion:
-    """The question in words. All of it: nothing else may reach the model."""
+def describe_question(question: InputRequest) -> QuestionText:
+    """Describe a question completely, because nothing else may reach the model."""
     params = request_of(question)["params"]
     message = str(params.get("message", "")).strip()
     match question.kind:
         case InputKind.ELICITATION if "url" in params:
             text = f"Have the user open {params['url']}: {message or 'it has to be done there.'}"
-            return SpokenQuestion(text, {}, {"kind": "url", **params})
+            return QuestionText(text, {}, {"kind": "url", **params})
         case InputKind.ELICITATION:
             schema = as_object(params.get("requestedSchema"))
-            return SpokenQuestion(
+            return QuestionText(
                 f"Ask the user: {message}{_fields_of(schema)}", _example(schema), {"kind": "form", **params}
             )
         case InputKind.SAMPLING:
             facts = {"kind": "reply", **params}
-            return SpokenQuestion(f"Reply yourself: {_said(params)}", {"text": "<reply>"}, facts, may_decline=False)
+            return QuestionText(
+                f"Reply yourself: {_format_messages(params)}", {"text": "<reply>"}, facts, may_decline=False
+            )
         case InputKind.ROOTS:
             answer: Json = {"roots": [{"uri": "file:///<folder>"}]}
             facts = {"kind": "roots", **params}
-            return SpokenQuestion("Name the folders to work in.", answer, facts, may_decline=False)
+            return QuestionText("Name the folders to work in.", answer, facts, may_decline=False)
         case _:
             assert_never(question.kind)
 
 
 def _fields_of(schema: Mapping[str, Json]) -> str:
-    """What a form asks for, field by field."""
+    """Describe the fields of a form."""
     properties, required = as_object(schema.get("properties")), as_list(schema.get("required"))
     fields = [_field(name, as_object(one), is_needed=name in required) for name, one in properties.items()]
     return f" ({'; '.join(fields)})" if fields else ""
@@ -127,7 +127,7 @@ def _field(name: str, schema: Mapping[str, Json], *, is_needed: bool) -> str:
 
 
 def _choices(schema: Mapping[str, Json]) -> list[str]:
-    """What there is to choose from, where a field says so: for itself, or for each of several."""
+    """Return the choices that a field declares, for a single value or for each item of a list."""
     items = as_object(schema.get("items"))
     if items:
         several = " | ".join(_choices(items)) or str(items.get("type", "anything"))
@@ -145,8 +145,8 @@ def _example(schema: Mapping[str, Json]) -> dict[str, Json]:
     return {str(name): f"<{as_object(properties.get(str(name))).get('type', 'value')}>" for name in named}
 
 
-def _said(params: Mapping[str, Json]) -> str:
-    """What a model is asked to reply to."""
+def _format_messages(params: Mapping[str, Json]) -> str:
+    """Format the messages that a model is asked to reply to."""
     messages = [as_object(one) for one in as_list(params.get("messages"))]
     texts = [_text_of(one.get("content")) for one in messages]
     if len(texts) > 1:
@@ -160,149 +160,160 @@ def _text_of(content: Json) -> str:
     return " ".join(str(as_object(block).get("text", "")) for block in blocks)
 
 
-MANY_WAITS = 10
-"""What has more waits left than this is not waited for."""
+MAX_WAITS = 10
+"""A task that needs more waits than this is not worth waiting for."""
 
-LONGEST_ANSWER = 599
-"""Characters of a text, but for a question that takes more: a model has better things to read."""
+MAX_ANSWER_LENGTH = 599
+"""The maximum number of characters of an answer, to spare the model's context. A single question may take more."""
 
-SHORT = 40
-"""Characters of what a body says of itself, in a list."""
+MAX_SUMMARY_LENGTH = 40
+"""The maximum number of characters of a task's status message in a list."""
 
-BY_ITSELF = "It goes on by itself, also while you do something else"
-WHEN_RESUMED = "It goes on when the operator resumes it, and not before"
+RUNS_IN_BACKGROUND = "It goes on by itself, also while you do something else"
+WAITS_FOR_OPERATOR = "It goes on when the operator resumes it, and not before"
 
-HANDLE = "raincheck/task"
-"""In the `_meta` of an answer that stands for a task: its id."""
+TASK_META_KEY = "raincheck/task"
+"""The `_meta` key of an answer that stands for a task. Its value is the task's id."""
 
-TOOLS = "raincheck/tools"
-"""There too, for programs that call them: the names of the tools to go on with, by what they are for."""
+TOOLS_META_KEY = "raincheck/tools"
+"""The `_meta` key, in the same answer, for programs: the names of the follow-up tools by purpose."""
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """What answers are made with: the names of the tools to go on with, and how long one of them waits."""
+class FallbackMessages:
+    """Builds answers for callers without tasks, from the follow-up tools' names and the time that `wait` takes."""
 
-    tools: PlainTools
+    tools: FallbackTools
     wait: float
-    taken: set[str] = field(default_factory=set[str], compare=False)
-    """Names of these that the server's own tools turn out to have. Those are listed and called, and not ours."""
+    name_conflicts: set[str] = field(default_factory=set[str], compare=False)
+    """Names of these that the server's own tools also have. Those are listed and called, and not the fallback tools."""
 
-    def unfinished(self, view: View, now: datetime, left: float | None, *, is_asked: bool = False) -> dict[str, Any]:
-        """The task has not ended, and has so many seconds left, if anybody knows.
+    def unfinished(
+        self, view: View, now: datetime, seconds_left: float | None, *, user_was_asked: bool = False
+    ) -> dict[str, Any]:
+        """Return the answer for a task that has not ended, with the estimated seconds that are left, if known.
 
-        Where the host has asked the user already, and waits for them, the model need not.
+        If the host has already asked the user and waits for the answer, the model need not ask.
         """
         task = view.task
-        if view.inputs and not is_asked:
-            return self._asking(task, view.inputs)
+        if view.inputs and not user_was_asked:
+            return self._input_required(task, view.inputs)
         is_held_back = task.phase is Phase.PAUSED
-        goes_on = "The user has been asked" if view.inputs else WHEN_RESUMED if is_held_back else BY_ITSELF
-        takes = "" if left is None or is_held_back else f", and has about {in_words(left)} left"
-        is_long = is_held_back or (left is not None and left > MANY_WAITS * self.wait)
+        goes_on = (
+            "The user has been asked" if view.inputs else WAITS_FOR_OPERATOR if is_held_back else RUNS_IN_BACKGROUND
+        )
+        takes = "" if seconds_left is None or is_held_back else f", and has about {format_duration(seconds_left)} left"
+        is_long = is_held_back or (seconds_left is not None and seconds_left > MAX_WAITS * self.wait)
         then = "Tell the user, and get its result later: call" if is_long else "For its result, call"
         arguments = {"task_id": task.id}
-        how = described(task, SHORT if view.inputs else LONGEST_TEXT)
+        how = describe_task(task, MAX_SUMMARY_LENGTH if view.inputs else MAX_TEXT_LENGTH)
         text = (
-            f"{how}.\nIt began {ago(task, now)}{takes}. {goes_on}.\n"
-            f"{then} {_call(self.tools.wait, arguments)}, which waits up to {in_words(self.wait)}."
+            f"{how}.\nIt began {format_age(task, now)}{takes}. {goes_on}.\n"
+            f"{then} {_call(self.tools.wait, arguments)}, which waits up to {format_duration(self.wait)}."
         )
         following = _next(self.tools.wait, arguments)
         if not view.inputs:
             return self._answer(text, task, next=following)
         # A host may have closed the question together with the call that it belonged to.
         text = f"{text}\nIf they don't see the question, "
-        text += self._ask_instead(task, view.inputs, LONGEST_ANSWER - len(text))
-        return self._answer(text, task, questions=_facts_of(view.inputs), next=following)
+        text += self._ask_instead(task, view.inputs, MAX_ANSWER_LENGTH - len(text))
+        return self._answer(text, task, questions=_question_fields(view.inputs), next=following)
 
     def _ask_instead(self, task: Task, waiting: Sequence[InputRequest], longest: int) -> str:
-        """How a model asks what its host has asked already. Where that takes long to say, another call says it."""
-        spoken = speak(waiting[0])
-        call = _call(self.tools.answer, {"task_id": task.id, "answer": spoken.answer})
+        """Tell the model how to ask a question that its host has already asked.
+
+        If the text is longer than `longest`, name the call that returns it instead.
+        """
+        spoken = describe_question(waiting[0])
+        call = _call(self.tools.answer, {"task_id": task.id, "answer": spoken.example_answer})
         instead = f"ask it here. {spoken.text}\nThen call {call}."
         if len(waiting) == 1 and len(instead) <= longest:
             return instead
         return f"call {_call(self.tools.status, {'task_id': task.id})}, which says how to answer it here."
 
-    def status(self, view: View, now: datetime, left: float | None) -> dict[str, Any]:
-        """How the task is, ended or not."""
-        return self._ended(view.task, "") if view.task.is_terminal else self.unfinished(view, now, left)
+    def status(self, view: View, now: datetime, seconds_left: float | None) -> dict[str, Any]:
+        """Return the task's status, whether or not it has ended."""
+        return self._ended(view.task, "") if view.task.is_terminal else self.unfinished(view, now, seconds_left)
 
-    def too_late(self, task: Task) -> dict[str, Any]:
-        """The task had ended before it could be stopped."""
+    def already_ended(self, task: Task) -> dict[str, Any]:
+        """Return the answer to a cancel of a task that had already ended."""
         return self._ended(task, "Too late: ")
 
-    def goes_on(self, task: Task, refused: CancelRefused) -> dict[str, Any]:
-        """The workflow does not let the task be stopped now."""
+    def cancel_refused(self, task: Task, refused: CancelRefused) -> dict[str, Any]:
+        """Return the answer to a cancel that the workflow does not allow now."""
         following = _next(self.tools.wait, {"task_id": task.id})
         text = f"{task.tool.name} can't be cancelled ({refused.reason}): {refused.why}. It goes on."
         return self._answer(text, task, next=following)
 
-    def latest(self, tasks: Sequence[Task], now: datetime, tool: str | None) -> dict[str, Any]:
-        """An owner's latest tasks, for one who has lost an id."""
-        of_tool = "" if tool is None else f" of {clipped(tool)}"
+    def latest_tasks(self, tasks: Sequence[Task], now: datetime, tool: str | None) -> dict[str, Any]:
+        """List an owner's latest tasks, for a caller that has lost a task id."""
+        of_tool = "" if tool is None else f" of {clip_text(tool)}"
         if not tasks:
-            return _told(f"You have no tasks{of_tool}.", {"tasks": []})
-        lines = [f"- {task.id}: {described(task, SHORT)} (began {ago(task, now)})" for task in tasks]
+            return _result(f"You have no tasks{of_tool}.", {"tasks": []})
+        lines = [
+            f"- {task.id}: {describe_task(task, MAX_SUMMARY_LENGTH)} (began {format_age(task, now)})" for task in tasks
+        ]
         then = f"To go on with one, call {self.tools.wait} with its task_id."
         text = "\n".join((f"Your latest tasks{of_tool}:", *lines, then))
         following = _next(self.tools.wait, {"task_id": tasks[0].id})
-        return _told(text, {"tasks": [_facts(task) for task in tasks], "next": following})
+        return _result(text, {"tasks": [_task_fields(task) for task in tasks], "next": following})
 
     def cancelled(self, task: Task) -> dict[str, Any]:
-        """The task was stopped just now."""
+        """Return the answer to a cancel that has just succeeded."""
         return self._answer(f"{task.tool.name} is cancelled: its work stops, and there will be no result.", task)
 
-    def unknown(self, task_id: str, *, may_list: bool) -> dict[str, Any]:
-        """There is no such task, or it is not this caller's."""
+    def unknown_task(self, task_id: str, *, may_list: bool) -> dict[str, Any]:
+        """Return the error for a task that does not exist or belongs to another caller."""
         find = f"call {self.tools.status} without a task_id for your latest tasks"
         otherwise = find if may_list else "check the id in the answer that named it, or call the tool again"
-        return refused(f"You have no task {clipped(task_id)!r}, or it has been forgotten: {otherwise}.")
+        return error_result(f"You have no task {clip_text(task_id)!r}, or it has been forgotten: {otherwise}.")
 
-    def not_an_answer(self, view: View, why: str) -> dict[str, Any]:
-        """What was given is not what the task asks, which it still does."""
-        before = f"That is no answer: {squeezed(why, 2 * SHORT)}.\n"
-        return {**self._asking(view.task, view.inputs, before), "isError": True}
+    def invalid_answer(self, view: View, why: str) -> dict[str, Any]:
+        """Return the error for an answer that does not match the question, which stays open."""
+        before = f"That is no answer: {clip_middle(why, 2 * MAX_SUMMARY_LENGTH)}.\n"
+        return {**self._input_required(view.task, view.inputs, before), "isError": True}
 
-    def nothing_asked(self, task: Task) -> dict[str, Any]:
-        """There is an answer, and the task asks nothing."""
+    def no_open_question(self, task: Task) -> dict[str, Any]:
+        """Return the error for an answer to a task that has no open question."""
         call = _call(self.tools.wait, {"task_id": task.id})
-        return refused(f"{task.tool.name} asks nothing now, and the answer was not used. For its result, call {call}.")
+        return error_result(
+            f"{task.tool.name} asks nothing now, and the answer was not used. For its result, call {call}."
+        )
 
-    def not_used(self, task: Task, ended: Mapping[str, Any]) -> dict[str, Any]:
-        """The task had ended before there was an answer, with this."""
+    def answer_not_used(self, task: Task, ended: Mapping[str, Any]) -> dict[str, Any]:
+        """Prefix the result of a task that ended before the answer arrived with a note that the answer was not used."""
         note = f"{task.tool.name} had ended before this answer came, which was not used. How it ended:"
         return {**ended, "content": [{"type": "text", "text": note}, *ended["content"]]}
 
     def _ended(self, task: Task, before: str) -> dict[str, Any]:
         if task.phase is Phase.CANCELLED:
-            return self._answer(f"{before}{described(task)}. There is no result.", task)
+            return self._answer(f"{before}{describe_task(task)}. There is no result.", task)
         arguments = {"task_id": task.id}
-        text = f"{before}{described(task)}.\nFor its result, call {_call(self.tools.result, arguments)}."
+        text = f"{before}{describe_task(task)}.\nFor its result, call {_call(self.tools.result, arguments)}."
         return self._answer(text, task, next=_next(self.tools.result, arguments))
 
-    def _asking(self, task: Task, waiting: Sequence[InputRequest], before: str = "") -> dict[str, Any]:
+    def _input_required(self, task: Task, waiting: Sequence[InputRequest], before: str = "") -> dict[str, Any]:
         calls: list[dict[str, Json]] = []
         lines: list[str] = []
         for question in waiting:
-            spoken = speak(question)
+            spoken = describe_question(question)
             which: dict[str, Json] = {"key": question.key} if len(waiting) > 1 else {}
-            calls.append({"task_id": task.id, **which, "answer": spoken.answer})
+            calls.append({"task_id": task.id, **which, "answer": spoken.example_answer})
             lines.append(f"{spoken.text}\nThen call {_call(self.tools.answer, calls[-1])}.")
         first, last = f"{before}{task.tool.name} waits for an answer.", self._declines(task, waiting)
         text = "\n".join((first, *lines, *last))
-        while len(text) > LONGEST_ANSWER and len(lines) > 1:
+        while len(text) > MAX_ANSWER_LENGTH and len(lines) > 1:
             lines.pop()
             text = "\n".join((first, *lines, "It asks more, which you are told then.", *last))
-        return self._answer(text, task, questions=_facts_of(waiting), next=_next(self.tools.answer, calls[0]))
+        return self._answer(text, task, questions=_question_fields(waiting), next=_next(self.tools.answer, calls[0]))
 
     def _answer(self, text: str, task: Task, **more: Json) -> dict[str, Any]:
-        meta = {HANDLE: task.id, TOOLS: asdict(self.tools)}
-        return _told(text, _facts(task) | more) | {"_meta": meta}
+        meta = {TASK_META_KEY: task.id, TOOLS_META_KEY: asdict(self.tools)}
+        return _result(text, _task_fields(task) | more) | {"_meta": meta}
 
     def _declines(self, task: Task, waiting: Sequence[InputRequest]) -> list[str]:
-        """How to say that there is no answer, where there may be none."""
-        if not any(speak(question).may_decline for question in waiting):
+        """Describe how to decline, if a question may be declined."""
+        if not any(describe_question(question).may_decline for question in waiting):
             return []
         if len(waiting) > 1:
             return ['If they say no to one, call it with "action": "decline" where "answer" is.']
@@ -310,26 +321,26 @@ class Telling:
         return [f"If they say no, call {_call(self.tools.answer, declined)}."]
 
 
-def refused(text: str) -> dict[str, Any]:
-    """An answer that says what went wrong, and what to do."""
+def error_result(text: str) -> dict[str, Any]:
+    """Return an error result whose text says what went wrong and what to do."""
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
-def _facts(task: Task) -> dict[str, Any]:
+def _task_fields(task: Task) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "task_id": task.id,
         "tool": task.tool.name,
         "status": str(task.status),
         "message": task.status_message,
-        "created_at": moment(task.created_at),
+        "created_at": format_timestamp(task.created_at),
     }
     if task.progress is not None:
         facts |= {"progress": task.progress.done, "total": task.progress.total}
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _facts_of(waiting: Sequence[InputRequest]) -> list[Json]:
-    return [{"key": question.key, **speak(question).facts} for question in waiting]
+def _question_fields(waiting: Sequence[InputRequest]) -> list[Json]:
+    return [{"key": question.key, **describe_question(question).fields} for question in waiting]
 
 
 def _next(tool: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
@@ -340,5 +351,5 @@ def _call(tool: str, arguments: Mapping[str, Json]) -> str:
     return f"{tool} with {json.dumps(arguments, ensure_ascii=False)}"
 
 
-def _told(text: str, structured: Mapping[str, Any]) -> dict[str, Any]:
+def _result(text: str, structured: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "structuredContent": structured}

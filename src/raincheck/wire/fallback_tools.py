@@ -1,4 +1,4 @@
-"""The names of the tools by which callers without tasks go on with one."""
+"""The names of the tools with which callers without tasks follow a task."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,14 +11,14 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainTools:
-    """What the tools are called that a server lists for callers without tasks, besides its own.
+class FallbackTools:
+    """The names of the tools that a server lists for callers without tasks, besides its own tools.
 
-    Give them other names where these are taken, or where one host has several such servers and can't tell their tools
-    apart: `Tasks(mcp, plain_tools=PlainTools.prefixed("reports_"))`.
+    Choose other names where these are taken, or where one host has several such servers and can't tell their tools
+    apart: `Tasks(mcp, fallback_tools=FallbackTools.prefixed("reports_"))`.
 
     Raises:
-        ConfigurationError: a tool can't be called like that.
+        ConfigurationError: a name is not valid for a tool, or two names are equal.
     """
 
     wait: str = "task_wait"
@@ -41,18 +41,18 @@ class PlainTools:
 
     @classmethod
     def prefixed(cls, prefix: str) -> Self:
-        """The usual names, each after the same prefix."""
+        """Return the default names, each with the same prefix."""
         return cls(**{field: f"{prefix}{name}" for field, name in zip(cls.__slots__, cls(), strict=True)})
 
-    def check_free(self, taken: Iterable[str]) -> None:
-        """Refuse a server that has tools of these names.
+    def check_free(self, names: Iterable[str]) -> None:
+        """Check that the server has no tools of these names.
 
         Raises:
-            ConfigurationError: it says which, and what to do.
+            ConfigurationError: a name is taken. The error names the tool and the remedy.
         """
-        for name in taken:
+        for name in names:
             if name in self:
                 raise ConfigurationError(
                     f"the server has a tool {name!r}, a name that is needed for callers without tasks: "
-                    f'give the tool another name, or give plain_tools=PlainTools.prefixed("…_")'
+                    f'give the tool another name, or give fallback_tools=FallbackTools.prefixed("…_")'
                 )

@@ -1,10 +1,8 @@
-"""What a task asks, as the request that its caller gets. Both generations ask in the same words.
+"""Fields that both generations share: timestamps, durations, stored JSON, input requests and workflow states.
 
-Words that both generations have in common: moments, durations, and what is stored, as JSON.
-
-Where a process is in its workflow, and why it can't be cancelled: what both generations say beside their words.
-
-Neither has a word for states. The name is in the status message, for people, and in `_meta`, for programs.
+A task's question becomes the request that its caller receives, which is the same in both generations. Neither
+generation has a field for workflow states or for the reason of a refused cancel. A state's name is therefore in the
+status message, for people, and in `_meta`, for programs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,39 +13,39 @@ from raincheck.core.payload import Json, decode
 from raincheck.core.records import InputKind, InputRequest, Task, View
 from raincheck.errors import CancelRefused
 
-STATE = "raincheck/state"
-"""In the `_meta` of whatever tells of a process: the name of its state."""
+STATE_META_KEY = "raincheck/state"
+"""The `_meta` key of every message about a workflow instance. Its value is the name of the instance's state."""
 
-REFUSED = "raincheck/cancel-refused"
-"""In the `_meta` of an acknowledged cancel that came to nothing: `reason` for programs, `message` for people."""
+CANCEL_REFUSED_META_KEY = "raincheck/cancel-refused"
+"""The `_meta` key of an acknowledged cancel without effect: `reason` for programs, `message` for people."""
 
 
 def state_meta(task: Task) -> dict[str, Json]:
-    """The state of a process, for `_meta`; nothing for other tasks."""
-    return {} if task.state is None else {STATE: task.state.name}
+    """Return the `_meta` entry with the state of a workflow instance; empty for other tasks."""
+    return {} if task.state is None else {STATE_META_KEY: task.state.name}
 
 
-def refusal(error: CancelRefused) -> Mapping[str, Json]:
-    """Why a process goes on."""
+def describe_refusal(error: CancelRefused) -> Mapping[str, Json]:
+    """Describe why an instance can't be cancelled."""
     return {"reason": error.reason, "message": str(error)}
 
 
 LARGEST_INTEGER = 2**53 - 1
-"""Beyond it, a number is not the same for every reader of JSON."""
+"""The largest integer that every JSON reader represents exactly."""
 
 
-def moment(when: datetime) -> str:
+def format_timestamp(when: datetime) -> str:
     if when.tzinfo is not UTC:
         when = when.astimezone(UTC)
     return when.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def milliseconds(duration: timedelta) -> int:
-    """Rounded up: what is told is never less than what is kept."""
-    return positive(-(-duration // timedelta(milliseconds=1)))
+def to_milliseconds(duration: timedelta) -> int:
+    """Round up to milliseconds, so that a reported duration is never shorter than the stored one."""
+    return clamp_positive(-(-duration // timedelta(milliseconds=1)))
 
 
-def positive(number: int) -> int:
+def clamp_positive(number: int) -> int:
     return min(max(1, int(number)), LARGEST_INTEGER)
 
 
@@ -56,29 +54,29 @@ def outcome_of(view: View) -> Json:
 
 
 def as_object(value: Json) -> Mapping[str, Json]:
-    """The value, or nothing if it is no object."""
+    """Return the value, or an empty object if it is not an object."""
     return value if isinstance(value, Mapping) else {}
 
 
 def as_list(value: Json) -> Sequence[Json]:
-    """The value, or nothing if it is no array."""
+    """Return the value, or an empty list if it is not an array."""
     return [] if isinstance(value, str) or not isinstance(value, Sequence) else value
 
 
 MAX_TOKENS = 1_000
-"""What a model may answer where the tool does not say, because the protocol wants it said."""
+"""The default limit of a model's answer if the tool sets none. The protocol requires one."""
 
 
-class Request(TypedDict):
-    """A request to a caller."""
+class CallerRequest(TypedDict):
+    """A request that a server sends to its caller."""
 
     method: Literal["elicitation/create", "sampling/createMessage", "roots/list"]
     params: Mapping[str, Json]
 
 
-def request_of(question: InputRequest) -> Request:
-    """The request that asks it."""
-    # A field without a value is left out: to a strict reader, null is something else than nothing.
+def request_of(question: InputRequest) -> CallerRequest:
+    """Return the protocol request of a question."""
+    # Leave out a field without a value: a strict reader distinguishes null from an absent field.
     told = {name: value for name, value in as_object(decode(question.request)).items() if value is not None}
     match question.kind:
         case InputKind.ELICITATION:
@@ -94,6 +92,6 @@ def request_of(question: InputRequest) -> Request:
 def _elicitation(told: Mapping[str, Json]) -> Mapping[str, Json]:
     params: dict[str, Json] = {"mode": "form", "message": "", **told}
     if params["mode"] == "form":
-        # Both are required, also of a form that asks for nothing but a yes.
+        # Both are required, even for a form without fields that only asks for consent.
         params["requestedSchema"] = {"type": "object", "properties": {}, **as_object(told.get("requestedSchema"))}
     return params

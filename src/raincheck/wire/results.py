@@ -1,6 +1,6 @@
-"""The result of a tool as its caller gets it, from whatever its body left.
+"""Tool results as the caller receives them, built from whatever outcome the task's body stored.
 
-Whether something is the content of a result, by the rules that both generations have for it.
+An outcome that is a valid tool result by the rules of both generations is sent as it was stored. Any other is wrapped.
 """
 
 import json
@@ -14,7 +14,7 @@ Rule: TypeAlias = Callable[[Json], bool]
 
 
 def is_content(value: Json) -> bool:
-    """Whether it is a list of blocks, each of a type that is known and with what that needs."""
+    """Return whether the value is a list of content blocks of known types with valid fields."""
     return _is_list(value, _is_block)
 
 
@@ -30,7 +30,7 @@ def _has(value: Json, required: Mapping[str, Rule], optional: Mapping[str, Rule]
         return False
     if not required.keys() <= value.keys():
         return False
-    # A loop, since every result is looked at, and a generator takes twice as long.
+    # A loop, because every result is checked and a generator takes twice as long.
     for name, held in value.items():
         rule = required.get(name) or optional.get(name)
         if rule is not None and not rule(held):
@@ -98,27 +98,27 @@ BLOCKS: dict[str, tuple[dict[str, Rule], dict[str, Rule]]] = {
         | {"title": _is_text, "description": _is_text, "mimeType": _is_text, "size": _is_whole, "icons": _is_icons},
     ),
 }
-"""What each type of block must have, and what it may have besides."""
+"""The required and the optional fields of each type of content block."""
 
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
-"""Says which task a message belongs to. A result that stands inside its task must not say it."""
+"""The `_meta` key that says which task a message belongs to. A result inside its own task must not have it."""
 
-INPUT_KEY = "raincheck/input-key"
-"""The `_meta` key under which a 2025-11-25 input request carries its own key. Asked again, it carries the same one."""
+INPUT_META_KEY = "raincheck/input-key"
+"""The `_meta` key under which a 2025-11-25 input request carries its own key. A repeated request has the same key."""
 
-KEY_IN_META = "raincheck/idempotency-key"
-"""In the `_meta` of a call: what tells it from others, so that it is begun once."""
+IDEMPOTENCY_META_KEY = "raincheck/idempotency-key"
+"""The `_meta` key of a call for its idempotency key: the server starts calls with the same key once."""
 
-TAKES_KEYS = "raincheck/takes-keys"
-"""In the `_meta` of a request for the list of tools: asks which take keys of this caller; in theirs, the answer."""
+SUPPORTS_KEYS_META_KEY = "raincheck/takes-keys"
+"""The `_meta` key of a `tools/list` request that asks which tools take this caller's keys, and of a tool that does."""
 
-FIELDS = frozenset({"content", "structuredContent", "isError", "resultType", "_meta"})
-"""What a result may have."""
+RESULT_FIELDS = frozenset({"content", "structuredContent", "isError", "resultType", "_meta"})
+"""The fields that a tool result may have."""
 
 
 def tool_result(task: Task, outcome: Json) -> dict[str, Json]:
-    """The result of a completed task: as it was stored, if it was stored as one; else wrapped as one."""
+    """Return the result of a completed task: its outcome if that is a tool result, else the outcome wrapped as one."""
     result = dict(outcome) if _is_tool_result(outcome) else _wrapped(task, outcome)
     meta = result.get("_meta")
     if isinstance(meta, Mapping) and RELATED_TASK in meta:
@@ -129,8 +129,8 @@ def tool_result(task: Task, outcome: Json) -> dict[str, Json]:
 
 
 def _is_tool_result(outcome: Json) -> TypeGuard[Mapping[str, Json]]:
-    """Whether it is one, and not only something else of a tool's own that also has content."""
-    if not isinstance(outcome, Mapping) or not outcome.keys() <= FIELDS:
+    """Return whether the outcome is a tool result, not merely a tool's own object that also has `content`."""
+    if not isinstance(outcome, Mapping) or not outcome.keys() <= RESULT_FIELDS:
         return False
     is_error, meta = outcome.get("isError", False), outcome.get("_meta", {})
     return is_content(outcome.get("content")) and isinstance(is_error, bool) and isinstance(meta, Mapping)

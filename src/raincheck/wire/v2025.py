@@ -1,8 +1,9 @@
-"""Tasks as the core protocol of 2025-11-25 has them, from what is stored.
+"""Tasks in the core protocol of 2025-11-25, translated from stored records.
 
-The same task reads differently here in two ways. A result that reports a tool error makes its task `failed`, with the
-error's text as the status message, since some hosts show nothing else. And the result is not part of the task: it is
-fetched, and then says which task it belongs to, as does every message that is about a task and has no task in it.
+The same task differs here in two ways. A result that reports a tool error makes its task `failed`, with the error's
+text as the status message, since some hosts show nothing else. And the result is not part of the task: the caller
+fetches it separately. The result then names the task that it belongs to, as does every message about a task that does
+not contain the task itself.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,29 +14,37 @@ from raincheck.core.payload import Json
 from raincheck.core.records import InputRequest, Task, View
 from raincheck.wire import v2025_types as shapes
 from raincheck.wire.errors import CANCELLED, error_of
-from raincheck.wire.fields import Request, as_object, milliseconds, moment, positive, request_of, state_meta
-from raincheck.wire.results import INPUT_KEY, RELATED_TASK
+from raincheck.wire.fields import (
+    CallerRequest,
+    as_object,
+    clamp_positive,
+    format_timestamp,
+    request_of,
+    state_meta,
+    to_milliseconds,
+)
+from raincheck.wire.results import INPUT_META_KEY, RELATED_TASK
 
 VERSION = "2025-11-25"
 
-IMMEDIATE = "io.modelcontextprotocol/model-immediate-response"
-"""What a model may be told at once, in the place of the result that is not there yet."""
+IMMEDIATE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
+"""The text that a host may give a model at once, in place of the result that is not ready yet."""
 
 
 def status_of(task: Task) -> shapes.TaskStatus:
-    """The status, which for a result that reports an error is not the one that is stored."""
+    """Return the status on the wire, which differs from the stored one for a result that reports an error."""
     return "failed" if task.status is Status.COMPLETED and task.is_error else task.status.value
 
 
 def task_fields(task: Task, *, poll_ms: int, now: datetime) -> shapes.Task:
-    """What is said of a task wherever one is sent."""
+    """Return the fields that every message with a task contains."""
     fields: shapes.Task = {
         "taskId": task.id,
         "status": status_of(task),
-        "createdAt": moment(task.created_at),
-        "lastUpdatedAt": moment(task.updated_at),
+        "createdAt": format_timestamp(task.created_at),
+        "lastUpdatedAt": format_timestamp(task.updated_at),
         "ttl": _ttl(task, now),
-        "pollInterval": positive(poll_ms),
+        "pollInterval": clamp_positive(poll_ms),
     }
     if task.status_message:
         fields["statusMessage"] = task.status_message
@@ -43,55 +52,58 @@ def task_fields(task: Task, *, poll_ms: int, now: datetime) -> shapes.Task:
 
 
 def _ttl(task: Task, now: datetime) -> int | None:
-    """What the caller may rely on. It asked for so much, gets at least that, and is told when it got more."""
+    """Return the ttl that the caller may rely on: what it asked for, until that has passed, or the one that it got."""
     asked = task.retention.ttl
     if task.ttl is None and asked is not None and now < task.created_at + asked:
-        return milliseconds(asked)
-    return None if task.ttl is None else milliseconds(task.ttl)
+        return to_milliseconds(asked)
+    return None if task.ttl is None else to_milliseconds(task.ttl)
 
 
-def create_result(task: Task, *, poll_ms: int, now: datetime, meanwhile: str) -> shapes.CreateTaskResult:
-    """The answer to a call that asked for a task. It has the task in it, so it does not say which one it belongs to."""
-    return {"task": task_fields(task, poll_ms=poll_ms, now=now), "_meta": {IMMEDIATE: meanwhile, **state_meta(task)}}
+def create_result(task: Task, *, poll_ms: int, now: datetime, immediate_text: str) -> shapes.CreateTaskResult:
+    """Return the answer to a call that asked for a task. It contains the task, so it does not name a related one."""
+    return {
+        "task": task_fields(task, poll_ms=poll_ms, now=now),
+        "_meta": {IMMEDIATE_META_KEY: immediate_text, **state_meta(task)},
+    }
 
 
-def detailed(view: View, *, poll_ms: int, now: datetime) -> shapes.GetTaskResult:
-    """The answer to `tasks/get`, and what is pushed."""
-    fields = shown(view.task, poll_ms=poll_ms, now=now)
+def get_result(view: View, *, poll_ms: int, now: datetime) -> shapes.GetTaskResult:
+    """Return the answer to `tasks/get`, which is also the content of status notifications."""
+    fields = task_result(view.task, poll_ms=poll_ms, now=now)
     if view.task.status is Status.FAILED and "statusMessage" not in fields:
         fields["statusMessage"] = error_of(view)["message"]
     return fields
 
 
-def shown(task: Task, *, poll_ms: int, now: datetime) -> shapes.GetTaskResult:
-    """A task as an answer of its own."""
+def task_result(task: Task, *, poll_ms: int, now: datetime) -> shapes.GetTaskResult:
+    """Return a task as an answer by itself."""
     result: shapes.GetTaskResult = {**task_fields(task, poll_ms=poll_ms, now=now)}
     if task.state is not None:
         result["_meta"] = state_meta(task)
     return result
 
 
-def page(tasks: Iterable[shapes.Task], cursor: str | None) -> shapes.ListTasksResult:
-    """The answer to `tasks/list`."""
+def list_result(tasks: Iterable[shapes.Task], cursor: str | None) -> shapes.ListTasksResult:
+    """Return the answer to `tasks/list`."""
     result: shapes.ListTasksResult = {"tasks": list(tasks)}
     if cursor is not None:
         result["nextCursor"] = cursor
     return result
 
 
-def related(task_id: str, meta: Json = None) -> dict[str, Json]:
-    """The `_meta` of a message that belongs to a task, with whatever else it has."""
+def related_meta(task_id: str, meta: Json = None) -> dict[str, Json]:
+    """Return the `_meta` of a message that belongs to a task, merged with the message's own `_meta`."""
     return {**as_object(meta), RELATED_TASK: {"taskId": task_id}}
 
 
-def progress(task: Task, token: str | int) -> shapes.ProgressNotificationParams | None:
-    """How far a task is, for the token that came with its call; None if it has not said so."""
+def progress_params(task: Task, token: str | int) -> shapes.ProgressNotificationParams | None:
+    """Return the task's progress for the token of its call; None if the task has reported no progress."""
     if task.progress is None:
         return None
     params: shapes.ProgressNotificationParams = {
         "progressToken": token,
         "progress": task.progress.done,
-        "_meta": related(task.id),
+        "_meta": related_meta(task.id),
     }
     if task.progress.total is not None:
         params["total"] = task.progress.total
@@ -100,29 +112,29 @@ def progress(task: Task, token: str | int) -> shapes.ProgressNotificationParams 
     return params
 
 
-def question(asked: InputRequest, task_id: str) -> Request:
-    """The request that asks what a task asks, with the key by which a client knows it when it is asked again."""
-    request = request_of(asked)
-    meta = {**related(task_id, request["params"].get("_meta")), INPUT_KEY: asked.key}
+def input_request(open_input: InputRequest, task_id: str) -> CallerRequest:
+    """Return the request for a question, with a key by which a client recognizes it when it is repeated."""
+    request = request_of(open_input)
+    meta = {**related_meta(task_id, request["params"].get("_meta")), INPUT_META_KEY: open_input.key}
     request["params"] = {**request["params"], "_meta": meta}
     return request
 
 
-def result(view: View, returned: Mapping[str, Json]) -> dict[str, Json]:
-    """The answer to `tasks/result`: what the call would have returned, in words of that version, and whose it is."""
+def call_result(view: View, returned: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the answer to `tasks/result`: what the call would have returned, in this version's form, with its task."""
     told = {name: value for name, value in returned.items() if name != "resultType"}
     if not isinstance(told.get("structuredContent", {}), Mapping):
-        # Only objects were structured then. What it says is in the content, too.
+        # In that version structured content is always an object. The value is in the content, too.
         del told["structuredContent"]
-    return told | {"_meta": related(view.task.id, told.get("_meta"))}
+    return told | {"_meta": related_meta(view.task.id, told.get("_meta"))}
 
 
-def cancelled(task: Task) -> tuple[int, str, dict[str, Json]]:
-    """Code, message and data of the error that is the result of a cancelled task."""
+def cancelled_error(task: Task) -> tuple[int, str, dict[str, Json]]:
+    """Return code, message and data of the error that is the result of a cancelled task."""
     reason = f": {task.status_message}" if task.status_message not in (None, "", "cancelled") else ""
-    return CANCELLED, f"Task cancelled{reason}", {"_meta": related(task.id)}
+    return CANCELLED, f"Task cancelled{reason}", {"_meta": related_meta(task.id)}
 
 
 def capability(*, may_list: bool) -> dict[str, Json]:
-    """What a server says of itself in the handshake. Nothing is listed to callers that can't be told apart."""
+    """Return the capability that a server declares in the handshake. Anonymous callers get no `tasks/list`."""
     return {**({"list": {}} if may_list else {}), "cancel": {}, "requests": {"tools": {"call": {}}}}

@@ -1,6 +1,7 @@
-"""What every workflow is to those who serve, list or start it: a pipeline or a state machine.
+"""The interface of a workflow, and the errors of invalid workflow files.
 
-What is wrong with a file of workflows: every fault at once, each with its line.
+A workflow is a pipeline or a state machine. The server and the CLI serve, list and start both as a
+`WorkflowDefinition`. `InvalidWorkflow` reports every error of the files at once, each with its line.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, InvalidValue
 
 
-class Definition(Protocol):
+class WorkflowDefinition(Protocol):
     """A workflow that can be run."""
 
     @property
@@ -34,50 +35,50 @@ class Definition(Protocol):
         ...
 
     def tool(self) -> TaskTool:
-        """What runs its tasks."""
+        """Return the tool that runs its tasks."""
         ...
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Fault:
-    """One thing that is wrong."""
+class Diagnostic:
+    """An error in a workflow file."""
 
     file: str
     line: int
-    """Counted from 1."""
+    """The line number, counted from 1."""
     where: str
-    """The way to it, such as `workflows.release.steps.build.run`; empty if it is about the whole file."""
+    """The path to the value, such as `workflows.release.steps.build.run`; empty if the whole file is meant."""
     message: str
-    """What is wrong, and what to do."""
+    """The error, and how to fix it."""
 
     def __str__(self) -> str:
         where = f"{self.where}: " if self.where else ""
         return f"{self.file}:{self.line}: {where}{self.message}"
 
 
-class WorkflowFaults(ConfigurationError):
-    """Files of workflows that can't be used. The message has a line for each fault."""
+class InvalidWorkflow(ConfigurationError):
+    """Workflow files are invalid. The message has a line for each error."""
 
-    def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(sorted(set(faults)))
-        super().__init__("\n".join(map(str, self.faults)))
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(sorted(set(diagnostics)))
+        super().__init__("\n".join(map(str, self.diagnostics)))
 
 
-class Arguments:
-    """What a workflow takes."""
+class ArgumentValidator:
+    """Validates a workflow's arguments against its input schema, and fills in defaults."""
 
     def __init__(self, workflow: str, schema: Mapping[str, Json]) -> None:
         self._workflow = workflow
         properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties", {}))
         self._defaults: dict[str, Json] = {name: one["default"] for name, one in properties.items() if "default" in one}
-        # With an empty registry, so that no schema makes us fetch anything.
+        # The registry is empty, so that no schema makes us fetch a remote reference.
         self._validator: Any = Draft202012Validator(cast("Any", schema), registry=Registry())
 
-    def filled(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-        """The arguments with the defaults of those that are not given.
+    def validate(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
+        """Validate the arguments, and return them with the defaults of missing ones.
 
         Raises:
-            InvalidValue: they are not what the workflow takes.
+            InvalidValue: they do not match the input schema.
         """
         try:
             errors = sorted(self._validator.iter_errors(dict(arguments)), key=lambda error: error.json_path)
@@ -89,5 +90,5 @@ class Arguments:
         return self.with_defaults(arguments)
 
     def with_defaults(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-        """Arguments that were checked before, with the defaults of those that are not given."""
+        """Return arguments that are already validated, with the defaults of missing ones."""
         return {**self._defaults, **arguments}

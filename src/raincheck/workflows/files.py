@@ -1,4 +1,4 @@
-"""Files of workflows: which they are, and what is in them."""
+"""Find and load workflow files."""
 
 import sys
 from collections.abc import Iterator
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 SUFFIXES = (".yaml", ".yml")
 
 
-def is_workflows(target: str) -> bool:
-    """Whether a target means workflows: it is a file of YAML, or a folder with such files that is no package."""
+def is_workflow_path(target: str) -> bool:
+    """Return whether a target names workflows: a YAML file, or a folder of YAML files that is not a package."""
     path = Path(target)
     is_folder = path.is_dir() and not (path / "__init__.py").exists()
     return target.lower().endswith(SUFFIXES) or (is_folder and any(files_in(path)))
 
 
 def files_in(path: Path) -> Iterator[Path]:
-    """The file itself, or those of a folder."""
+    """Yield the file itself, or the workflow files of a folder."""
     if not path.is_dir():
         yield path
         return
     yield from (one for one in sorted(path.iterdir()) if one.suffix in SUFFIXES and one.is_file())
 
 
-def load(path: Path) -> "Workflows":
-    """The workflows of a file or a folder. What they call in Python is looked for there, and in the current folder.
+def load_workflow_files(path: Path) -> "Workflows":
+    """Load the workflows of a file or a folder. Their Python functions are imported from there or the current folder.
 
     Raises:
-        WorkflowFaults: they can't be used; it names every fault.
-        ConfigurationError: there are none, or what it takes to read them is not installed.
+        InvalidWorkflow: they are invalid; it lists every error.
+        ConfigurationError: the path does not exist, or the libraries that read workflows are not installed.
     """
     if not path.exists():
         raise ConfigurationError(f"there is no file {path} (looked for it from {Path.cwd()}): write where it is")

@@ -1,4 +1,4 @@
-"""What the workflows of a file stand on: where they are, and what they may reach."""
+"""The location of a workflow file, and what its workflows may access."""
 
 import ipaddress
 import os
@@ -16,22 +16,22 @@ _NAME = re.compile(r"[^\x00-\x20:/?#@*%\\\[\]]+")
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a file allows its workflows."""
+class Permissions:
+    """The permissions that a file grants its workflows."""
 
     file: Path
     folder: Path
-    """That of the file, without symbolic links."""
+    """The file's folder, with symbolic links resolved."""
     hosts: frozenset[str] = frozenset()
     folders: tuple[Path, ...] = ()
-    """Where commands may run besides: whole paths without symbolic links."""
+    """Additional folders where commands may run: absolute paths with symbolic links resolved."""
     env: frozenset[str] = frozenset()
     servers: Mapping[str, ServerModel] = field(default_factory=dict[str, ServerModel])
     workflows: Mapping[str, Properties | None] = field(default_factory=dict[str, Properties | None])
-    """All that are loaded together, by name, with what they take; None where that is not known."""
+    """The input properties of all workflows that are loaded together, by name; None where they are unknown."""
 
     @classmethod
-    def of(cls, file: Path, model: FileModel, workflows: Mapping[str, Properties | None]) -> "Surroundings":
+    def from_model(cls, file: Path, model: FileModel, workflows: Mapping[str, Properties | None]) -> "Permissions":
         folder = file.resolve().parent
         return cls(
             file,
@@ -43,8 +43,8 @@ class Surroundings:
             workflows,
         )
 
-    def variables(self) -> dict[str, str]:
-        """The variables of the environment that expressions may read, as far as they are set."""
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that expressions may read, if they are set."""
         return {name: os.environ[name] for name in sorted(self.env) if name in os.environ}
 
     def allows_host(self, host: str, port: int | None) -> bool:
@@ -55,27 +55,27 @@ class Surroundings:
         return host in self.hosts or (port is not None and f"{host}:{port}" in self.hosts)
 
     def allows_folder(self, folder: Path) -> bool:
-        """Whether a command may run there. The path must be whole and without symbolic links."""
+        """Return whether a command may run in a folder. The path must be absolute, with symbolic links resolved."""
         return any(folder.is_relative_to(one) for one in (self.folder, *self.folders))
 
 
-def host_of(said: str) -> str:
-    """A host as the file allows it, written in the one way that it is compared: `name`, `name:1`, `[::1]`, `[::1]:1`.
+def normalize_host(text: str) -> str:
+    """Return an allowed host in the canonical form for comparison: `name`, `name:1`, `[::1]`, `[::1]:1`.
 
     Raises:
         InvalidValue: no request can have such a host.
     """
-    parts = _HOST.fullmatch(f"[{said}]" if said.count(":") > 1 and not said.startswith("[") else said)
+    parts = _HOST.fullmatch(f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text)
     if parts is None or int(parts["port"] or 1) not in range(1, 65_536):
-        raise InvalidValue(f"{said!r} is no host: write it as name, name:port, [::1] or [::1]:port")
+        raise InvalidValue(f"{text!r} is no host: write it as name, name:port, [::1] or [::1]:port")
     host = _plain_host(parts["host"])
     if not host.startswith("[") and not _NAME.fullmatch(host):
-        raise InvalidValue(f"{said!r} can't be the host of a URL: name each host, without patterns")
+        raise InvalidValue(f"{text!r} can't be the host of a URL: name each host, without patterns")
     return host if parts["port"] is None else f"{host}:{int(parts['port'])}"
 
 
 def _plain_host(host: str) -> str:
-    """A name in lower case, or an IPv6 address in its shortest form."""
+    """Return a name in lower case, or an IPv6 address in its shortest form."""
     host = host.lower().removeprefix("[").removesuffix("]")
     if ":" not in host:
         return host
@@ -87,17 +87,17 @@ def _plain_host(host: str) -> str:
 
 def _hosts(said: Iterable[str]) -> Iterator[str]:
     for one in said:
-        # What is no host is told where the file is checked, and allows nothing.
+        # An invalid host allows nothing. The validation of the file reports it.
         with suppress(InvalidValue):
-            yield host_of(one)
+            yield normalize_host(one)
 
 
 def _folders(said: Iterable[str], folder: Path) -> Iterator[Path]:
     return ((folder / one).resolve() for one in said)
 
 
-def common_hosts(one: Iterable[str], other: Iterable[str]) -> frozenset[str]:
-    """What both of two lists of hosts allow. A host without a port is allowed on all of them."""
+def intersect_hosts(one: Iterable[str], other: Iterable[str]) -> frozenset[str]:
+    """Return the hosts that both lists allow. A host without a port is allowed on all ports."""
     first, second = frozenset(_hosts(one)), frozenset(_hosts(other))
     return frozenset(_within(first, second)) | frozenset(_within(second, first))
 
@@ -109,8 +109,8 @@ def _within(hosts: Iterable[str], others: frozenset[str]) -> Iterator[str]:
             yield host
 
 
-def common_folders(one: Iterable[str], other: Iterable[str], folder: Path) -> frozenset[Path]:
-    """What both of two lists of folders allow, with all that is in them."""
+def intersect_folders(one: Iterable[str], other: Iterable[str], folder: Path) -> frozenset[Path]:
+    """Return the folders that both lists allow, with everything in them."""
     first, second = frozenset(_folders(one, folder)), frozenset(_folders(other, folder))
     both = ((a, b) for a in first for b in second)
     return frozenset(a if a.is_relative_to(b) else b for a, b in both if a.is_relative_to(b) or b.is_relative_to(a))

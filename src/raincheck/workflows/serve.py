@@ -1,7 +1,4 @@
-"""The workflows of a file, served as tools whose calls become tasks; and taken in anew when the file changes.
-
-What the steps of a pipeline came to in an earlier run: read from the checkpoints of its task.
-"""
+"""Serve the workflows of a file as tools whose calls become tasks, and reload them when the file changes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -18,24 +15,24 @@ from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.server import Tasks
 from raincheck.server.tools.json_schema import InputSchema
 from raincheck.tracebacks import text_logger
-from raincheck.workflows.definition import Definition
-from raincheck.workflows.files import files_in, load
+from raincheck.workflows.definition import WorkflowDefinition
+from raincheck.workflows.files import files_in, load_workflow_files
 
 logger = text_logger(__name__)
 
 T = TypeVar("T")
 
-LOOK_EVERY = 1.0
-"""Seconds between two looks at the file."""
+POLL_INTERVAL = 1.0
+"""Seconds between two polls of the file."""
 
-Definitions: TypeAlias = Mapping[str, Definition]
+Definitions: TypeAlias = Mapping[str, WorkflowDefinition]
 Signature: TypeAlias = tuple[tuple[str, int, int], ...]
-"""What tells a state of the files from another: their names, when they were written, and how long they are."""
+"""Identifies a state of the files: their names, modification times and sizes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """What became of the workflows of a file."""
+class WorkflowChanges:
+    """The workflows that a reload added, changed and removed."""
 
     added: list[str]
     changed: list[str]
@@ -47,41 +44,41 @@ class Changes:
 
 
 class WorkflowTasks(Tasks):
-    """The tasks of a file of workflows, or of a folder of such files.
+    """The tasks of a workflow file, or of a folder of workflow files.
 
-    They are kept under the name of the file and that of its folder, so that others of the same name stay apart.
+    Their namespace is the name of the file and that of its folder, so that files of the same name stay separate.
 
     Raises:
-        ConfigurationError: the workflows can't be used.
+        ConfigurationError: the workflows are invalid.
     """
 
     def __init__(self, path: Path) -> None:
-        # Before they are read: what changes meanwhile is seen.
-        self._taken = signature_of(path)
-        definitions = load(path).definitions
+        # Taken before the files are read, so that a change in between is detected.
+        self._signature = signature_of(path)
+        definitions = load_workflow_files(path).definitions
         whole = path.resolve()
         name = whole.stem if whole.is_file() else whole.name
         super().__init__(MCPServer(name, log_level="WARNING"), namespace=f"{whole.parent.name}/{name}")
         self.path = path
         self.definitions: Definitions = {}
-        """What is served now."""
-        self.take(definitions)
-        self.serve_older(self._rebuilt)
+        """The definitions that are currently served."""
+        self.update_definitions(definitions)
+        self.set_tool_rebuilder(self._restore_tool)
 
-    def _rebuilt(self, definition: bytes) -> tuple[TaskTool, Mapping[str, Json]]:
-        # It takes libraries that not everybody has who serves something else.
-        from raincheck.workflows.load import rebuilt
+    def _restore_tool(self, definition: bytes) -> tuple[TaskTool, Mapping[str, Json]]:
+        # Imported here: it needs libraries that are not installed wherever other tools are served.
+        from raincheck.workflows.load import restore_definition
 
-        older = rebuilt(definition, self.definitions)
+        older = restore_definition(definition, self.definitions)
         return older.tool(), older.input_schema
 
-    def take(self, definitions: Definitions) -> Changes:
-        """Serve these, and no others. What runs goes on as it began.
+    def update_definitions(self, definitions: Definitions) -> WorkflowChanges:
+        """Serve exactly these definitions. Running tasks continue with the definition they started with.
 
         Raises:
             ConfigurationError: they can't be served.
         """
-        # All of them, before anything is changed.
+        # Build and check all of them before anything is changed.
         tools = {name: definition.tool() for name, definition in definitions.items()}
         for name, definition in definitions.items():
             InputSchema(name, definition.input_schema)
@@ -92,14 +89,14 @@ class WorkflowTasks(Tasks):
             serve = self.replace if name in before else self.add
             serve(tool, input_schema=definitions[name].input_schema, description=definitions[name].description)
         self.definitions = dict(definitions)
-        return Changes(
+        return WorkflowChanges(
             [name for name in definitions if name not in before],
             [name for name, one in definitions.items() if name in before and _facts(one) != _facts(before[name])],
             [name for name in before if name not in definitions],
         )
 
-    async def kept_fresh(self, work: Coroutine[Any, Any, T], report: Callable[[str], None]) -> T:
-        """Do something, and take in what changes in the file meanwhile."""
+    async def run_with_reload(self, work: Coroutine[Any, Any, T], report: Callable[[str], None]) -> T:
+        """Run a coroutine, and reload the workflows when the file changes meanwhile."""
         watching = asyncio.ensure_future(self.watch(SystemClock(), report))
         try:
             return await work
@@ -108,53 +105,53 @@ class WorkflowTasks(Tasks):
             await asyncio.wait([watching])
 
     async def watch(self, clock: Clock, report: Callable[[str], None]) -> None:
-        """Look at the file now and then, for ever. One that is just being written is left until it is done."""
-        seen = self._taken
+        """Poll the file forever, and reload it after a change. A file is left alone while it is being written."""
+        seen = self._signature
         while True:
-            await clock.sleep(LOOK_EVERY)
+            await clock.sleep(POLL_INTERVAL)
             now = await asyncio.to_thread(signature_of, self.path)
-            if now != self._taken and now == seen:
-                self._taken = now
-                await self._take_anew(report)
+            if now != self._signature and now == seen:
+                self._signature = now
+                await self._reload(report)
             seen = now
 
-    async def _take_anew(self, report: Callable[[str], None]) -> None:
+    async def _reload(self, report: Callable[[str], None]) -> None:
         try:
-            workflows = await asyncio.to_thread(load, self.path)
-            changes = self.take(workflows.definitions)
+            workflows = await asyncio.to_thread(load_workflow_files, self.path)
+            changes = self.update_definitions(workflows.definitions)
         except ConfigurationError as error:
             report(
                 f"{self.path} has changed, and can't be used as it is now, so the workflows stay as they were:\n{error}"
             )
             return
         except Exception:
-            # Whatever it is, what was there is served on.
+            # Any error leaves the previous definitions in service.
             logger.exception("%s has changed, and can't be read", self.path)
             return
         report(f"{self.path} has changed, and is used as it is now: {changes}")
-        await self.tell_of_changes()
-        await self._keep_definitions()
+        await self.notify_list_changed()
+        await self._save_definitions()
 
-    async def _keep_definitions(self) -> None:
-        """Keep what is served now, so that its tasks go on under it whatever the file says later."""
+    async def _save_definitions(self) -> None:
+        """Store the served definitions, so that their tasks continue under them even if the file changes later."""
         try:
-            await self.engine.recall()
+            await self.engine.sync_definitions()
         except ConfigurationError:
-            # Nothing runs yet. It is done when something does.
+            # The engine is not running yet. It stores the definitions when it starts.
             return
         except RaincheckError as error:
             logger.warning("what %s says now can't be kept yet: %s", self.path, error)
 
 
-def _facts(definition: Definition) -> tuple[object, ...]:
+def _facts(definition: WorkflowDefinition) -> tuple[object, ...]:
     return definition.version, definition.description, definition.input_schema
 
 
 def signature_of(path: Path) -> Signature:
-    """What tells this state of a file, or of a folder's files, from others."""
+    """Return the signature of the current state of a file, or of a folder's files."""
     try:
         stats = [(str(file), file.stat()) for file in files_in(path)]
     except OSError:
-        # One may be about to be put in place anew.
+        # A file may be about to be replaced.
         return ()
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)

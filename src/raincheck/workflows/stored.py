@@ -1,4 +1,4 @@
-"""What of a file is kept with the tasks of its workflows: enough to go on with them when the file has changed."""
+"""The part of a file that is stored with its workflows' tasks, so that they can resume after the file changes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,28 +6,28 @@ from typing import Any, cast
 
 from raincheck.core.payload import Json, Payload, decode, encode
 from raincheck.errors import RaincheckError
-from raincheck.workflows.definition import Fault, WorkflowFaults
+from raincheck.workflows.definition import Diagnostic, InvalidWorkflow
 from raincheck.workflows.parsing.models import AllowModel, FileModel
 from raincheck.workflows.parsing.source import Source
-from raincheck.workflows.permissions import common_folders, common_hosts
+from raincheck.workflows.permissions import intersect_folders, intersect_hosts
 
-AROUND = ("raincheck", "allow", "servers")
-"""What a file says for all its workflows."""
+SHARED_KEYS = ("raincheck", "allow", "servers")
+"""The keys of a file that apply to all its workflows."""
 
 
-def kept(source: Source, name: str) -> bytes:
-    """One workflow of a file, with what the file says for all."""
+def encode_definition(source: Source, name: str) -> bytes:
+    """Encode one workflow of a file, with the keys that apply to all workflows."""
     data = cast("Mapping[str, Any]", source.data)
-    around = {key: data[key] for key in AROUND if key in data}
+    around = {key: data[key] for key in SHARED_KEYS if key in data}
     said = {**around, "workflows": {name: data["workflows"][name]}}
     return encode({"file": str(source.file.resolve()), "said": cast("Json", said)}, what=f"workflow {name!r}")
 
 
-def source_of(definition: bytes) -> Source:
-    """What was kept, as if it were a file: in the place of the one that it came from.
+def decode_definition(definition: bytes) -> Source:
+    """Decode a stored definition as a file, at the path of the file that it came from.
 
     Raises:
-        WorkflowFaults: it is something else.
+        InvalidWorkflow: it is not a stored definition.
     """
     try:
         whole = decode(Payload(definition))
@@ -42,16 +42,16 @@ def source_of(definition: bytes) -> Source:
     return Source(Path(file), said, {})
 
 
-def _no_definition(why: str) -> WorkflowFaults:
-    return WorkflowFaults([Fault("what was kept", 1, "", f"this is no definition of a workflow: {why}")])
+def _no_definition(why: str) -> InvalidWorkflow:
+    return InvalidWorkflow([Diagnostic("what was kept", 1, "", f"this is no definition of a workflow: {why}")])
 
 
-def narrowed(then: FileModel, now: FileModel, folder: Path) -> FileModel:
-    """What a file allowed when a workflow of it was kept, without what it does not allow any more."""
+def narrow_permissions(stored: FileModel, current: FileModel, folder: Path) -> FileModel:
+    """Return a stored file model without the permissions that its file no longer grants."""
     allow = AllowModel(
-        hosts=sorted(common_hosts(then.allow.hosts, now.allow.hosts)),
-        folders=sorted(map(str, common_folders(then.allow.folders, now.allow.folders, folder))),
-        env=sorted(set(then.allow.env) & set(now.allow.env)),
+        hosts=sorted(intersect_hosts(stored.allow.hosts, current.allow.hosts)),
+        folders=sorted(map(str, intersect_folders(stored.allow.folders, current.allow.folders, folder))),
+        env=sorted(set(stored.allow.env) & set(current.allow.env)),
     )
-    servers = {name: server for name, server in then.servers.items() if now.servers.get(name) == server}
-    return then.model_copy(update={"allow": allow, "servers": servers})
+    servers = {name: server for name, server in stored.servers.items() if current.servers.get(name) == server}
+    return stored.model_copy(update={"allow": allow, "servers": servers})

@@ -15,7 +15,7 @@ from raincheck.errors import StoreError
 from raincheck.stores.factory import make_store
 from raincheck.stores.postgres import PostgresStore
 from raincheck.testing import check_invariants
-from raincheck.testing.store_contract.create import CreatingContract
+from raincheck.testing.store_contract.create import CreateContract
 
 TEXT = "größer 日本 🌧"
 
@@ -26,7 +26,7 @@ def ascii_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database("in_sql_ascii")
 
 
-class TestPostgresStoreInSqlAscii(CreatingContract):
+class TestPostgresStoreInSqlAscii(CreateContract):
     @pytest.fixture(autouse=True)
     def on_a_database(self, ascii_url: str) -> None:
         self.url = ascii_url
@@ -43,7 +43,7 @@ async def test_any_text_comes_back_as_it_was_from_a_database_of_encoding_sql_asc
 ) -> None:
     # It becomes part of the history: workers are named after their machines.
     monkeypatch.setattr("socket.gethostname", lambda: "größe")
-    toolbox, settings = Toolbox(), Settings(patience=0.05)
+    toolbox, settings = Toolbox(), Settings(park_after=0.05)
 
     @toolbox.tool(name="größe")
     async def ask(what: str, task: TaskContext) -> str:

@@ -7,11 +7,11 @@ from postgres_serving import PostgresServer
 from procrastinate.schema import SchemaManager
 from psycopg.conninfo import conninfo_to_dict
 
-from raincheck.dispatchers.procrastinate.schema import NEEDED, THEIRS
+from raincheck.dispatchers.procrastinate.schema import EXTERNALLY_MANAGED, REQUIRED_FUNCTIONS
 from raincheck.errors import ConfigurationError
 from raincheck.stores.factory import make_store, open_store
 from raincheck.stores.postgres import parse_url
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.anyio
 
@@ -27,11 +27,13 @@ def theirs(postgres_server: PostgresServer, database_url: str) -> str:
 
 async def test_it_is_used_and_not_brought_up_to_date(theirs: str, postgres_server: PostgresServer) -> None:
     async with open_store(theirs) as store:
-        await Scene(store, FakeClock()).create()
+        await StoreHarness(store, FakeClock()).create()
     async with open_store(theirs):
         pass
     database = theirs.partition("?")[0].rpartition("/")[2]
-    assert postgres_server.run("SELECT * FROM theirs.raincheck_procrastinate", database=database) == [(THEIRS,)]
+    assert postgres_server.run("SELECT * FROM theirs.raincheck_procrastinate", database=database) == [
+        (EXTERNALLY_MANAGED,)
+    ]
     assert postgres_server.run("SELECT count(*) FROM theirs.procrastinate_jobs", database=database) == [(1,)]
 
 
@@ -42,9 +44,9 @@ async def test_one_that_is_too_old_is_refused_whatever_else_the_database_has(
     async with open_store(f"{theirs.partition('?')[0]}?schema=elsewhere"):
         # A newer one, in another schema.
         pass
-    postgres_server.run(f"DROP FUNCTION theirs.{NEEDED[-1]}", database=database)
+    postgres_server.run(f"DROP FUNCTION theirs.{REQUIRED_FUNCTIONS[-1]}", database=database)
     store = await asyncio.to_thread(make_store, theirs)
-    with pytest.raises(ConfigurationError, match=f"older Procrastinate, without {NEEDED[-1]}"):
+    with pytest.raises(ConfigurationError, match=f"older Procrastinate, without {REQUIRED_FUNCTIONS[-1]}"):
         await store.open()
 
 

@@ -12,13 +12,13 @@ from raincheck.core.commands import Complete
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Quota
 from raincheck.core.payload import encode
-from raincheck.dispatchers.procrastinate import ProcrastinateJobs
+from raincheck.dispatchers.procrastinate import ProcrastinateJobQueue
 from raincheck.errors import QuotaExceeded, StoreUnavailable
 from raincheck.stores.factory import open_store
 from raincheck.stores.postgres import PostgresStore
-from raincheck.stores.postgres.writes import Creating
+from raincheck.stores.postgres.writes import CreateTransaction
 from raincheck.stores.requests import ClaimRequest
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import EVERYTHING
 from raincheck.testing.store_contract.direct_start import OFFER
 
@@ -68,12 +68,12 @@ async def test_what_breaks_before_it_is_committed_or_may_be_said_twice_is_done_a
     statement: str, key: str | None, is_after: bool, database_url: str, postgres_server: PostgresServer
 ) -> None:
     kind = breaking()
-    store = PostgresStore(database_url, jobs=ProcrastinateJobs("raincheck"), connection_class=kind)
+    store = PostgresStore(database_url, jobs=ProcrastinateJobQueue("raincheck"), connection_class=kind)
     await store.open()
     kind.breaks_at, kind.is_after = statement, is_after
-    task = await Scene(store, FakeClock()).create(**keyed(key))
+    task = await StoreHarness(store, FakeClock()).create(**keyed(key))
     assert kind.breaks_at == "", "it broke"
-    assert (await Scene(store, FakeClock()).load(task)) == task
+    assert (await StoreHarness(store, FakeClock()).load(task)) == task
     await store.close()
     database = database_url.rpartition("/")[2]
     assert postgres_server.run("SELECT count(*) FROM raincheck.procrastinate_jobs", database=database) == [(1,)]
@@ -85,9 +85,9 @@ async def test_a_task_that_is_begun_where_it_is_created_is_begun_once_though_the
     key: str | None, is_after: bool, database_url: str, postgres_server: PostgresServer
 ) -> None:
     kind = breaking()
-    store = PostgresStore(database_url, jobs=ProcrastinateJobs("raincheck"), connection_class=kind)
+    store = PostgresStore(database_url, jobs=ProcrastinateJobQueue("raincheck"), connection_class=kind)
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     kind.breaks_at, kind.is_after = "WITH admitted", is_after
     task = await scene.create(claim=OFFER, **keyed(key))
     assert kind.breaks_at == "", "it broke"
@@ -106,7 +106,7 @@ async def test_a_task_whose_answer_was_lost_is_not_one_too_many_because_of_itsel
     kind = breaking()
     store = PostgresStore(database_url, connection_class=kind)
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     kind.breaks_at, kind.is_after = "WITH admitted", True
     task = await scene.create(claim=offer, quota=quota)
     assert kind.breaks_at == "", "it broke"
@@ -123,10 +123,10 @@ async def test_a_task_that_was_queued_and_then_begun_by_another_is_told_as_their
     kind = breaking()
     store = PostgresStore(database_url, connection_class=kind)
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     first = await scene.create()
-    writing = Creating(scene.creation(), Quota(), scene.clock.now(), OFFER)
-    transactions = store._opened()  # pyright: ignore[reportPrivateUsage]
+    writing = CreateTransaction(scene.creation(), Quota(), scene.clock.now(), OFFER)
+    transactions = store._require_open()  # pyright: ignore[reportPrivateUsage]
     queued = await transactions.write(writing, is_single=True)
     assert queued.phase is Phase.QUEUED
     assert {task.id for task in await scene.claim(holder="another", limit=2)} == {first.id, queued.id}
@@ -142,11 +142,11 @@ async def test_what_breaks_while_it_is_committed_is_told_of_and_not_done_again(
     is_after: bool, database_url: str
 ) -> None:
     kind = breaking()
-    store = PostgresStore(database_url, jobs=ProcrastinateJobs("raincheck"), connection_class=kind)
+    store = PostgresStore(database_url, jobs=ProcrastinateJobQueue("raincheck"), connection_class=kind)
     await store.open()
     kind.breaks_at, kind.is_after = "COMMIT", is_after
     with pytest.raises(StoreUnavailable):
-        await Scene(store, FakeClock()).create(**keyed("k"))
+        await StoreHarness(store, FakeClock()).create(**keyed("k"))
     await store.close()
     async with open_store(database_url) as other:
         assert sum((await other.count_live(EVERYTHING)).values()) == int(is_after)
@@ -157,11 +157,11 @@ async def test_a_single_statement_that_breaks_is_told_of_too(is_after: bool, dat
     kind = breaking()
     store = PostgresStore(database_url, connection_class=kind)
     await store.open()
-    scene = Scene(store, FakeClock())
-    task = await scene.begin()
+    scene = StoreHarness(store, FakeClock())
+    task = await scene.create_running()
     kind.breaks_at, kind.is_after = "WITH changed", is_after
     with pytest.raises(StoreUnavailable):
-        await scene.do(task, Complete(1, encode("done")))
+        await scene.apply(task, Complete(1, encode("done")))
     assert (await scene.load(task)).is_terminal == is_after
     await store.close()
 
@@ -170,8 +170,8 @@ async def test_a_read_that_breaks_is_done_again(database_url: str) -> None:
     kind = breaking()
     store = PostgresStore(database_url, connection_class=kind)
     await store.open()
-    task = await Scene(store, FakeClock()).create()
+    task = await StoreHarness(store, FakeClock()).create()
     kind.breaks_at = "SELECT * FROM tasks"
-    assert await Scene(store, FakeClock()).load(task) == task
+    assert await StoreHarness(store, FakeClock()).load(task) == task
     assert kind.breaks_at == "", "it broke"
     await store.close()

@@ -14,7 +14,7 @@ from raincheck.errors import ConfigurationError, NotAStore, SchemaMismatch, Stor
 from raincheck.stores.factory import make_store, open_store
 from raincheck.stores.postgres import PostgresStore, notifications, parse_url
 from raincheck.stores.requests import HeldAttempt
-from raincheck.testing import FakeClock, Scene, check_invariants
+from raincheck.testing import FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ async def test_the_tables_are_in_the_schemas_that_the_url_names(
 ) -> None:
     store = await asyncio.to_thread(make_store, f"{database_url}?schema=Ours&procrastinate_schema=jobs")
     await store.open()
-    await Scene(store, FakeClock()).create()
+    await StoreHarness(store, FakeClock()).create()
     await store.close()
     database = database_url.rpartition("/")[2]
     assert postgres_server.run('SELECT count(*) FROM "Ours".tasks', database=database) == [(1,)]
@@ -63,13 +63,13 @@ async def test_the_tables_are_in_the_schemas_that_the_url_names(
 
 async def test_what_was_going_on_when_the_database_was_restarted_goes_on(own_postgres: PostgresServer) -> None:
     async with open_store(own_postgres.url()) as store:
-        scene = Scene(store, FakeClock())
+        scene = StoreHarness(store, FakeClock())
         tasks = await asyncio.gather(*(scene.create() for _ in range(8)))
         await asyncio.to_thread(own_postgres.restart, "immediate")
         # Every connection of the pool is broken, and nobody notices.
         found = await asyncio.gather(*(scene.load(task) for task in tasks))
         assert found == tasks
-        await asyncio.gather(*(scene.do(task, Cancel("alice")) for task in tasks))
+        await asyncio.gather(*(scene.apply(task, Cancel("alice")) for task in tasks))
         await check_invariants(store)
 
 
@@ -80,7 +80,7 @@ async def test_who_listens_hears_again_after_the_database_was_restarted(own_post
             await asyncio.to_thread(own_postgres.restart, "immediate")
             async with asyncio.timeout(20):
                 assert await anext(feed) == frozenset(), "whatever happened meanwhile may have been missed"
-                task = await Scene(two, FakeClock()).create()
+                task = await StoreHarness(two, FakeClock()).create()
                 while task.id not in await anext(feed):
                     pass
 
@@ -88,11 +88,11 @@ async def test_who_listens_hears_again_after_the_database_was_restarted(own_post
 async def test_who_listens_hears_also_of_what_is_told_while_the_connection_is_checked(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifications, "CHECK_EVERY", 0.0005)
+    monkeypatch.setattr(notifications, "CHECK_INTERVAL", 0.0005)
     async with open_store(database_url) as one, open_store(database_url) as two:
         with one.listen() as feed:
             await anext(feed)
-            scene = Scene(two, FakeClock())
+            scene = StoreHarness(two, FakeClock())
             told = {(await scene.create()).id for _ in range(100)}
             async with asyncio.timeout(10):
                 while told:
@@ -120,7 +120,7 @@ async def test_a_database_that_is_away_is_waited_for_no_longer_than_said(own_pos
 
 async def test_a_database_that_takes_no_writes_says_so_and_is_asked_again_later(own_postgres: PostgresServer) -> None:
     async with open_store(own_postgres.url()) as store:
-        scene = Scene(store, FakeClock())
+        scene = StoreHarness(store, FakeClock())
         task = await scene.create()
         await asyncio.to_thread(own_postgres.restart, "fast", {"default_transaction_read_only": "on"})
         assert await scene.load(task) == task
@@ -146,7 +146,7 @@ async def test_a_connection_to_what_was_the_primary_is_not_used_again(
     await store.open()
     await store.count_live(EVERYTHING)
     postgres_server.run(f"{setting} = off")
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     with pytest.raises(StoreReadOnly):
         await scene.create()
     await scene.create()
@@ -185,21 +185,21 @@ async def test_what_was_prepared_before_somebody_migrated_is_prepared_anew(
 ) -> None:
     store = PostgresStore(database_url, connections=1)
     await store.open()
-    scene = Scene(store, FakeClock())
-    task = await scene.begin()
+    scene = StoreHarness(store, FakeClock())
+    task = await scene.create_running()
     for _ in range(20):
         await scene.load(task)
     database = database_url.rpartition("/")[2]
     postgres_server.run("ALTER TABLE raincheck.tasks ADD COLUMN newer BIGINT", database=database)
     assert (await scene.load(task)) == task
-    await scene.do(task, Cancel("alice"))
+    await scene.apply(task, Cancel("alice"))
     await store.close()
 
 
 async def test_leases_are_extended_on_connections_that_a_restart_broke(own_postgres: PostgresServer) -> None:
     async with open_store(own_postgres.url()) as store:
-        scene = Scene(store, FakeClock())
-        task = await scene.begin()
+        scene = StoreHarness(store, FakeClock())
+        task = await scene.create_running()
         await asyncio.gather(*(store.count_live(EVERYTHING) for _ in range(20)))
         await asyncio.to_thread(own_postgres.restart, "immediate")
         held = [HeldAttempt(task.id, task.fence)]
@@ -211,7 +211,7 @@ async def test_a_newer_schema_is_left_alone(postgres_server: PostgresServer, dat
         pass
     database = database_url.rpartition("/")[2]
     postgres_server.run("INSERT INTO raincheck.raincheck_schema VALUES (99)", database=database)
-    for store in (PostgresStore(database_url), PostgresStore(database_url).twin()):
+    for store in (PostgresStore(database_url), PostgresStore(database_url).new_handle()):
         with pytest.raises(SchemaMismatch, match="its schema is version 99"):
             await store.open()
 
@@ -227,7 +227,7 @@ async def test_somebody_elses_tables_are_left_alone(postgres_server: PostgresSer
 
 async def test_a_twin_makes_no_tables(postgres_server: PostgresServer, database_url: str) -> None:
     with pytest.raises(StoreUnavailable, match="raincheck migrate"):
-        await PostgresStore(database_url).twin().open()
+        await PostgresStore(database_url).new_handle().open()
     database = database_url.rpartition("/")[2]
     assert postgres_server.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'raincheck'", database=database) == [
         (0,)
@@ -237,7 +237,7 @@ async def test_a_twin_makes_no_tables(postgres_server: PostgresServer, database_
 async def test_many_who_open_a_new_database_at_once_all_find_it_made_once(database_url: str) -> None:
     stores = await asyncio.gather(*(asyncio.to_thread(make_store, database_url) for _ in range(6)))
     await asyncio.gather(*(store.open() for store in stores))
-    await Scene(stores[0], FakeClock()).create()
+    await StoreHarness(stores[0], FakeClock()).create()
     await asyncio.gather(*(store.close() for store in stores))
 
 
@@ -257,7 +257,7 @@ async def test_whoever_may_only_use_the_tables_can_open_what_others_made(
         postgres_server.run(statement, database=database)
     try:
         async with open_store(database_url.replace("postgres@", "runs_only@")) as store:
-            await Scene(store, FakeClock()).create()
+            await StoreHarness(store, FakeClock()).create()
     finally:
         postgres_server.run("DROP OWNED BY runs_only", database=database)
         postgres_server.run("DROP ROLE runs_only", database=database)

@@ -9,8 +9,8 @@ import pytest
 from raincheck.core.lifecycle import Phase
 from raincheck.stores.factory import open_store
 from raincheck.stores.postgres import parse_url
-from raincheck.stores.postgres.connection import connected
-from raincheck.testing import FakeClock, Scene
+from raincheck.stores.postgres.connection import open_connection
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import ALICE, BOB, NAMESPACE
 from raincheck.testing.store_contract.direct_start import OFFER
 
@@ -43,7 +43,7 @@ async def test_a_long_queue_of_others_costs_nothing_also_with_plans_from_when_it
 ) -> None:
     async with open_store(database_url):
         pass
-    async with connected(parse_url(database_url)) as connection:
+    async with open_connection(parse_url(database_url)) as connection:
         await connection.execute(MANY, (1, few))
         await connection.execute("ANALYZE")
         for _ in range(10):
@@ -57,7 +57,7 @@ async def test_a_long_queue_of_others_costs_nothing_also_with_plans_from_when_it
 
 async def test_who_was_queued_while_another_waited_for_their_own_creations_is_not_overtaken(database_url: str) -> None:
     async with open_store(database_url) as store:
-        scene = Scene(store, FakeClock())
+        scene = StoreHarness(store, FakeClock())
         # Another of her creations is on its way, and takes its time.
         async with await psycopg.AsyncConnection.connect(database_url) as other:
             await other.execute("SET search_path TO raincheck")

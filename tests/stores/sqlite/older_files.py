@@ -6,11 +6,11 @@ from pathlib import Path
 
 from raincheck.core.change import Creation
 from raincheck.stores.memory import MemoryStore
-from raincheck.stores.sql import row_of_creation, row_of_entry
+from raincheck.stores.sql import creation_to_row, entry_to_row
 from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
 from raincheck.stores.sqlite.reads import QUERIES
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 
 SECRETS_SINCE = 3
 
@@ -19,7 +19,7 @@ def write_older_file(path: Path, version: int) -> None:
     """A file as raincheck left it when its schema had this version, with three queued tasks and, if it had any, a
     secret."""
     prepare_file(path, connect, 5, shipped_migrations()[:version])
-    scene = Scene(MemoryStore(), FakeClock())
+    scene = StoreHarness(MemoryStore(), FakeClock())
     with closing(connect(str(path), 5)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (version,)
         for creation in (scene.creation(), scene.creation(), scene.creation()):
@@ -31,9 +31,9 @@ def write_older_file(path: Path, version: int) -> None:
 def write_task(connection: sqlite3.Connection, creation: Creation) -> None:
     """A new task, with what of it this file has a place for."""
     columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(tasks)")}
-    row = {name: value for name, value in row_of_creation(creation).items() if name in columns}
+    row = {name: value for name, value in creation_to_row(creation).items() if name in columns}
     insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own
     pk = connection.execute(insert, [*row.values()]).lastrowid
     assert pk is not None
-    connection.execute(QUERIES["insert_entry"], row_of_entry(pk, creation.entry))
+    connection.execute(QUERIES["insert_entry"], entry_to_row(pk, creation.entry))
     connection.execute(QUERIES["put_payload"], (pk, "arguments", creation.arguments))

@@ -28,7 +28,7 @@ from raincheck.errors import (
 )
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect
-from raincheck.testing import FakeClock, Scene, check_invariants
+from raincheck.testing import FakeClock, StoreHarness, check_invariants
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ async def filled(path: Path, tasks: int = 3) -> None:
     """A good store with some tasks in it."""
     store = SqliteStore(path)
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     for _ in range(tasks):
         await scene.create(arguments=encode("x" * 1_000))
     await store.close()
@@ -69,7 +69,7 @@ async def test_only_its_user_can_read_the_file(tmp_path: Path) -> None:
     try:
         store = SqliteStore(tmp_path / "tasks.db")
         await store.open()
-        await Scene(store, FakeClock()).create()
+        await StoreHarness(store, FakeClock()).create()
         modes = modes_in(tmp_path)
         await store.close()
     finally:
@@ -229,14 +229,14 @@ def small_disk(pages: int, path: str, timeout: float) -> sqlite3.Connection:
 async def test_a_full_disk_fails_what_does_not_fit_and_loses_nothing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db", connect=partial(small_disk, 100))
     await store.open()
-    scene = Scene(store, FakeClock())
-    task = await scene.begin()
+    scene = StoreHarness(store, FakeClock())
+    task = await scene.create_running()
     large = Artifact("report", encode("x" * 1_000_000), scene.clock.now())
     with pytest.raises(StoreFull, match="free disk space, or prune tasks") as caught:
-        await scene.do(task, Note(1, artifacts=(large,)))
+        await scene.apply(task, Note(1, artifacts=(large,)))
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
     assert await scene.load(task) == task
-    await scene.do(task, Note(1, status_message="still there"))
+    await scene.apply(task, Note(1, status_message="still there"))
     await check_invariants(store)
     await store.close()
 
@@ -244,12 +244,12 @@ async def test_a_full_disk_fails_what_does_not_fit_and_loses_nothing(tmp_path: P
 async def test_a_full_disk_fails_nobody_who_commits_at_the_same_time(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db", connect=partial(small_disk, 100))
     await store.open()
-    scene = Scene(store, FakeClock())
-    task = await scene.begin()
+    scene = StoreHarness(store, FakeClock())
+    task = await scene.create_running()
     large = Artifact("report", encode("x" * 1_000_000), scene.clock.now())
     outcomes = await asyncio.gather(
         scene.create(),
-        scene.do(task, Note(1, artifacts=(large,))),
+        scene.apply(task, Note(1, artifacts=(large,))),
         scene.create(),
         return_exceptions=True,
     )
@@ -266,7 +266,7 @@ async def test_a_lock_that_is_never_let_go_is_an_error_that_says_so(tmp_path: Pa
     await filled(path)
     store = SqliteStore(path, lock_timeout=0.05)
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     release = await hold_lock(path)
     with pytest.raises(StoreUnavailable, match="another process keeps it locked: try again"):
         await scene.create(id="new")
@@ -290,7 +290,7 @@ async def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     store = SqliteStore(path)
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     task = await scene.create()
     release = await hold_lock(path)
     writing = asyncio.ensure_future(scene.create())

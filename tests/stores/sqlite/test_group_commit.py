@@ -14,11 +14,11 @@ from raincheck.core.commands import Complete, Note
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import AlreadyRecorded, StoreError, StoreUnavailable
-from raincheck.stores.change_feed import ANYTHING
+from raincheck.stores.change_feed import ANY_TASK
 from raincheck.stores.requests import HeldAttempt
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.threads import IDLE_AFTER, ROUND_LIMIT, WAL_LIMIT
-from raincheck.testing import Crashed, FakeClock, Scene, check_invariants
+from raincheck.stores.sqlite.threads import IDLE_CHECKPOINT_AFTER, MAX_BATCH, WAL_LIMIT
+from raincheck.testing import FakeClock, SimulatedCrash, StoreHarness, check_invariants
 from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
@@ -43,15 +43,15 @@ def statements() -> list[str]:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, statements: list[str]) -> AsyncIterator[Scene]:
+async def scene(tmp_path: Path, statements: list[str]) -> AsyncIterator[StoreHarness]:
     store = SqliteStore(tmp_path / "tasks.db", connect=partial(counting_connect, statements))
     await store.open()
-    yield Scene(store, FakeClock())
+    yield StoreHarness(store, FakeClock())
     await check_invariants(store)
     await store.close()
 
 
-async def test_what_many_callers_commit_at_once_is_synced_once(scene: Scene, statements: list[str]) -> None:
+async def test_what_many_callers_commit_at_once_is_synced_once(scene: StoreHarness, statements: list[str]) -> None:
     statements.clear()
     await asyncio.gather(*(scene.create() for _ in range(64)))
     assert statements.count("COMMIT") == 1
@@ -59,13 +59,13 @@ async def test_what_many_callers_commit_at_once_is_synced_once(scene: Scene, sta
 
 
 async def test_one_that_fails_after_it_wrote_takes_nobody_with_it_and_leaves_nothing(
-    scene: Scene, statements: list[str]
+    scene: StoreHarness, statements: list[str]
 ) -> None:
-    task = await scene.begin()
-    task = await scene.do(task, Note(1, steps=(scene.step("load"),)))
+    task = await scene.create_running()
+    task = await scene.apply(task, Note(1, steps=(scene.step("load"),)))
     statements.clear()
     # The step exists, which shows only after the record and its history entry are written.
-    bad = scene.do(task, Note(1, status_message="half", steps=(scene.step("load"),)))
+    bad = scene.apply(task, Note(1, status_message="half", steps=(scene.step("load"),)))
     outcomes = await asyncio.gather(scene.create(), bad, scene.create(), return_exceptions=True)
     assert isinstance(outcomes[1], AlreadyRecorded)
     assert await scene.load(task) == task
@@ -75,7 +75,9 @@ async def test_one_that_fails_after_it_wrote_takes_nobody_with_it_and_leaves_not
     assert "ROLLBACK" in statements
 
 
-async def test_one_that_fails_before_it_wrote_costs_the_others_nothing(scene: Scene, statements: list[str]) -> None:
+async def test_one_that_fails_before_it_wrote_costs_the_others_nothing(
+    scene: StoreHarness, statements: list[str]
+) -> None:
     task = await scene.create()
     statements.clear()
     bad = scene.create(id=task.id)
@@ -106,10 +108,10 @@ async def test_a_caller_that_is_cancelled_leaves_all_or_nothing_and_others_hear_
         connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory),
     )
     await store.open()
-    scene = Scene(store, FakeClock())
-    task = await scene.begin()
+    scene = StoreHarness(store, FakeClock())
+    task = await scene.create_running()
     with store.listen() as feed:
-        finishing = asyncio.ensure_future(scene.do(task, Complete(1, encode("done"))))
+        finishing = asyncio.ensure_future(scene.apply(task, Complete(1, encode("done"))))
         assert await asyncio.to_thread(stopped.wait, 10)
         finishing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -124,7 +126,7 @@ async def test_a_caller_that_is_cancelled_leaves_all_or_nothing_and_others_hear_
     await store.close()
 
 
-async def test_an_error_of_the_driver_that_nobody_foresaw_reaches_its_caller_alone(scene: Scene) -> None:
+async def test_an_error_of_the_driver_that_nobody_foresaw_reaches_its_caller_alone(scene: StoreHarness) -> None:
     with pytest.raises(OverflowError):
         await scene.store.extend_leases([HeldAttempt(TaskId("any"), 2**70)], until=scene.clock.now())
     await scene.create()
@@ -135,7 +137,7 @@ class BreakingConnection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         if "break" in str(parameters):
-            raise Crashed
+            raise SimulatedCrash
         return super().execute(sql, parameters)
 
 
@@ -145,9 +147,9 @@ async def test_a_lane_that_breaks_leaves_nobody_waiting_and_says_why(tmp_path: P
         connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=BreakingConnection),
     )
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     outcomes = await asyncio.gather(scene.create(), scene.create(id="break"), scene.create(), return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes] == [Crashed] * 3
+    assert [type(outcome) for outcome in outcomes] == [SimulatedCrash] * 3
     with pytest.raises(StoreUnavailable, match=r"an unexpected error stopped it .*: close the store and open it again"):
         await scene.create()
     await store.close()
@@ -168,7 +170,7 @@ async def test_the_disk_is_synced_as_asked(tmp_path: Path, synchronous: Any) -> 
 
 
 async def test_the_log_is_moved_into_the_file_when_it_is_large_and_when_it_is_quiet(
-    tmp_path: Path, scene: Scene
+    tmp_path: Path, scene: StoreHarness
 ) -> None:
     wal = tmp_path / "tasks.db-wal"
     large = encode("x" * 900_000)
@@ -179,13 +181,13 @@ async def test_the_log_is_moved_into_the_file_when_it_is_large_and_when_it_is_qu
     assert largest < WAL_LIMIT + 2_000_000
     await scene.create()
     # Nothing is submitted any more, so the lane takes its time and then moves the rest.
-    async with asyncio.timeout(20 * IDLE_AFTER):
+    async with asyncio.timeout(20 * IDLE_CHECKPOINT_AFTER):
         while wal.stat().st_size:  # noqa: ASYNC110 - a file tells nobody that it shrank
             await asyncio.sleep(0.01)
 
 
 async def test_a_log_that_has_become_large_starts_anew_in_the_file_that_it_has(
-    tmp_path: Path, scene: Scene, statements: list[str]
+    tmp_path: Path, scene: StoreHarness, statements: list[str]
 ) -> None:
     wal = tmp_path / "tasks.db-wal"
     sizes: list[int] = []
@@ -200,7 +202,7 @@ async def test_a_log_that_has_become_large_starts_anew_in_the_file_that_it_has(
 
 
 async def test_a_long_read_of_somebody_else_is_not_waited_for_again_and_again(
-    tmp_path: Path, scene: Scene, statements: list[str]
+    tmp_path: Path, scene: StoreHarness, statements: list[str]
 ) -> None:
     wal = tmp_path / "tasks.db-wal"
 
@@ -223,17 +225,19 @@ async def test_a_long_read_of_somebody_else_is_not_waited_for_again_and_again(
             await asyncio.sleep(0.01)
 
 
-async def test_a_round_takes_only_so_many(scene: Scene, statements: list[str]) -> None:
+async def test_a_round_takes_only_so_many(scene: StoreHarness, statements: list[str]) -> None:
     statements.clear()
-    await asyncio.gather(*(scene.create() for _ in range(4 * ROUND_LIMIT)))
+    await asyncio.gather(*(scene.create() for _ in range(4 * MAX_BATCH)))
     assert 2 <= statements.count("COMMIT") <= 4
 
 
-async def test_one_bad_job_among_many_costs_them_no_sync_of_their_own(scene: Scene, statements: list[str]) -> None:
-    task = await scene.begin()
-    task = await scene.do(task, Note(1, steps=(scene.step("load"),)))
+async def test_one_bad_job_among_many_costs_them_no_sync_of_their_own(
+    scene: StoreHarness, statements: list[str]
+) -> None:
+    task = await scene.create_running()
+    task = await scene.apply(task, Note(1, steps=(scene.step("load"),)))
     statements.clear()
-    bad = scene.do(task, Note(1, status_message="half", steps=(scene.step("load"),)))
+    bad = scene.apply(task, Note(1, status_message="half", steps=(scene.step("load"),)))
     outcomes = await asyncio.gather(bad, *(scene.create() for _ in range(50)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [AlreadyRecorded] + [Task] * 50
     assert await scene.load(task) == task
@@ -258,21 +262,21 @@ class FailingConnection(sqlite3.Connection):
 
 
 @pytest.fixture
-async def failing(tmp_path: Path) -> AsyncIterator[tuple[Scene, type[FailingConnection]]]:
+async def failing(tmp_path: Path) -> AsyncIterator[tuple[StoreHarness, type[FailingConnection]]]:
     factory = type("Failing", (FailingConnection,), {})
     store = SqliteStore(
         tmp_path / "tasks.db",
         connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory),
     )
     await store.open()
-    yield Scene(store, FakeClock()), factory
+    yield StoreHarness(store, FakeClock()), factory
     await check_invariants(store)
     await store.close()
 
 
 @pytest.mark.parametrize("times", [1, 2])
 async def test_a_commit_that_fails_for_all_is_tried_again_for_each(
-    failing: tuple[Scene, type[FailingConnection]], times: int
+    failing: tuple[StoreHarness, type[FailingConnection]], times: int
 ) -> None:
     scene, factory = failing
     factory.fail_commits = times
@@ -281,7 +285,7 @@ async def test_a_commit_that_fails_for_all_is_tried_again_for_each(
 
 
 async def test_a_commit_that_fails_for_one_alone_is_an_error_and_keeps_nothing(
-    failing: tuple[Scene, type[FailingConnection]],
+    failing: tuple[StoreHarness, type[FailingConnection]],
 ) -> None:
     scene, factory = failing
     factory.fail_commits = 1
@@ -292,7 +296,7 @@ async def test_a_commit_that_fails_for_one_alone_is_an_error_and_keeps_nothing(
 
 @pytest.mark.parametrize("gives_up_at", ["INSERT INTO tasks", "INSERT INTO history"])
 async def test_one_that_makes_sqlite_give_up_the_transaction_takes_nobody_with_it(
-    failing: tuple[Scene, type[FailingConnection]], gives_up_at: str
+    failing: tuple[StoreHarness, type[FailingConnection]], gives_up_at: str
 ) -> None:
     scene, factory = failing
     factory.gives_up_at = gives_up_at
@@ -339,8 +343,8 @@ async def test_what_is_read_in_several_statements_is_of_one_moment(tmp_path: Pat
         path, connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory)
     )
     await store.open()
-    scene = Scene(store, FakeClock())
-    task = await scene.begin()
+    scene = StoreHarness(store, FakeClock())
+    task = await scene.create_running()
     journal = await store.journal(task.id, EVERYTHING, now=scene.clock.now())
     assert journal.steps == ()
     factory.meanwhile.clear()
@@ -370,8 +374,8 @@ async def test_who_could_not_hear_for_a_moment_is_told_that_anything_may_have_ch
     await store.open()
     with store.listen() as feed:
         async with asyncio.timeout(10):
-            assert await anext(feed) == ANYTHING
+            assert await anext(feed) == ANY_TASK
             factory.is_deaf = True
-            assert await anext(feed) == ANYTHING
+            assert await anext(feed) == ANY_TASK
     assert not factory.is_deaf
     await store.close()

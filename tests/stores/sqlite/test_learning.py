@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from older_files import write_older_file
 
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.errors import StoreCorrupt, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect
 from raincheck.stores.sqlite.reads import QUERIES
-from raincheck.testing import FakeClock, Scene, check_invariants
+from raincheck.testing import FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import EVERYTHING, NAMESPACE
 
 pytestmark = pytest.mark.anyio
 
-QUICK = Sketch().with_one(0.1)
+QUICK = DurationHistogram().with_duration(0.1)
 
 
 @pytest.fixture
@@ -43,28 +43,28 @@ def put(path: Path, counts: object) -> None:
 
 @pytest.mark.parametrize("counts", ["", "[[4,0]]", '{"4": 1}', "[[5,1],[4,1]]", "[[4,999999]]"])
 async def test_durations_that_nobody_can_have_written_are_damage(path: Path, store: SqliteStore, counts: str) -> None:
-    await store.learn(NAMESPACE, {"fine": QUICK})
+    await store.merge_durations(NAMESPACE, {"fine": QUICK})
     await asyncio.to_thread(put, path, counts)
     for news in ({}, {"fine": QUICK}, {"broken": QUICK}):
         with pytest.raises(StoreCorrupt, match=r"tool 'broken'.*is no sketch of durations") as damage:
-            await store.learn(NAMESPACE, news)
+            await store.merge_durations(NAMESPACE, news)
         assert damage.value.store == str(path)
-    assert await store.learn("elsewhere", {"fine": QUICK}) == {"fine": QUICK}
+    assert await store.merge_durations("elsewhere", {"fine": QUICK}) == {"fine": QUICK}
     # What else is in the file is there as before, and so are the durations that are whole.
-    await Scene(store, FakeClock()).create()
+    await StoreHarness(store, FakeClock()).create()
     await asyncio.to_thread(put, path, QUICK.dump())
-    assert await store.learn(NAMESPACE, {}) == {"broken": QUICK, "fine": QUICK}
+    assert await store.merge_durations(NAMESPACE, {}) == {"broken": QUICK, "fine": QUICK}
 
 
 @pytest.mark.parametrize("counts", [None, b"[[4,1]]"])
 async def test_the_file_takes_nothing_but_text_for_durations(path: Path, store: SqliteStore, counts: object) -> None:
-    await store.learn(NAMESPACE, {})
+    await store.merge_durations(NAMESPACE, {})
     with pytest.raises(sqlite3.IntegrityError):
         await asyncio.to_thread(put, path, counts)
 
 
 async def test_what_is_known_is_read_while_another_process_writes(path: Path, store: SqliteStore) -> None:
-    await store.learn(NAMESPACE, {"build": QUICK})
+    await store.merge_durations(NAMESPACE, {"build": QUICK})
 
     def begin() -> sqlite3.Connection:
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -72,11 +72,11 @@ async def test_what_is_known_is_read_while_another_process_writes(path: Path, st
         return other
 
     writer = await asyncio.to_thread(begin)
-    assert await store.learn(NAMESPACE, {}) == {"build": QUICK}
+    assert await store.merge_durations(NAMESPACE, {}) == {"build": QUICK}
     with pytest.raises(StoreUnavailable, match="locked"):
-        await store.learn(NAMESPACE, {"build": QUICK})
+        await store.merge_durations(NAMESPACE, {"build": QUICK})
     await asyncio.to_thread(writer.close)
-    assert (await store.learn(NAMESPACE, {"build": QUICK}))["build"].total == 2
+    assert (await store.merge_durations(NAMESPACE, {"build": QUICK}))["build"].total == 2
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -84,13 +84,13 @@ async def test_an_older_file_begins_to_learn_and_keeps_what_it_has(path: Path, v
     await asyncio.to_thread(write_older_file, path, version)
     store = SqliteStore(path)
     await store.open()
-    assert await store.learn(NAMESPACE, {}) == {}
-    assert await store.learn(NAMESPACE, {"build": QUICK}) == {"build": QUICK}
+    assert await store.merge_durations(NAMESPACE, {}) == {}
+    assert await store.merge_durations(NAMESPACE, {"build": QUICK}) == {"build": QUICK}
     assert await store.count_live(EVERYTHING) == {Phase.QUEUED: 3}
     if version >= 3:
-        assert await store.secret("kept") == b"k" * 32
+        assert await store.get_or_create_secret("kept") == b"k" * 32
     await check_invariants(store)
     await store.close()
     await store.open()
-    assert await store.learn(NAMESPACE, {}) == {"build": QUICK}
+    assert await store.merge_durations(NAMESPACE, {}) == {"build": QUICK}
     await store.close()

@@ -17,7 +17,7 @@ from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import Migration, shipped_migrations, split_statements
-from raincheck.testing import FakeClock, Scene, check_invariants
+from raincheck.testing import FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import ALICE, BOB
 
 KNOWN = shipped_migrations()[-1].version
@@ -59,7 +59,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: Pat
 
 @pytest.mark.anyio
 async def test_tasks_that_were_queued_before_there_were_turns_take_turns(tmp_path: Path) -> None:
-    path, scene = tmp_path / "tasks.db", Scene(MemoryStore(), FakeClock())
+    path, scene = tmp_path / "tasks.db", StoreHarness(MemoryStore(), FakeClock())
     creations = [scene.creation(owner=owner) for owner in (ALICE, ALICE, ALICE, BOB)]
     low, parked = scene.creation(priority=-1), scene.creation(due_at=scene.clock.now() + timedelta(seconds=5))
 
@@ -73,7 +73,7 @@ async def test_tasks_that_were_queued_before_there_were_turns_take_turns(tmp_pat
     await asyncio.to_thread(write_version_1)
     store = SqliteStore(path)
     await store.open()
-    scene = Scene(store, scene.clock)
+    scene = StoreHarness(store, scene.clock)
     late = await scene.create(id=TaskId("task-9998"), owner=BOB)
     newcomer = await scene.create(id=TaskId("task-9999"), owner=Owner.local())
     one, two, three, bob = (creation.task.id for creation in creations)
@@ -110,7 +110,7 @@ async def test_a_file_that_becomes_newer_while_it_is_open_is_not_written_any_mor
     path = tmp_path / "tasks.db"
     store = SqliteStore(path)
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     task = await scene.create()
     await asyncio.to_thread(lambda: prepare_file(path, connect, 5, [*shipped_migrations(), NEXT]))
     with pytest.raises(SchemaMismatch):

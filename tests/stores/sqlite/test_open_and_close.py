@@ -13,7 +13,7 @@ import pytest
 from raincheck.errors import ConfigurationError, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import EVERYTHING
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ async def test_an_open_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await opening
     await store.open()
-    await Scene(store, FakeClock()).create()
+    await StoreHarness(store, FakeClock()).create()
     await store.close()
 
 
@@ -72,7 +72,7 @@ async def test_a_reader_that_can_not_be_opened_takes_the_writer_with_it(tmp_path
 async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     await store.open()
-    await Scene(store, FakeClock()).create()
+    await StoreHarness(store, FakeClock()).create()
     closing = asyncio.ensure_future(store.close())
     await asyncio.sleep(0)
     closing.cancel()
@@ -85,7 +85,7 @@ async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
 async def test_what_was_submitted_before_the_close_is_done(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     creating = [asyncio.ensure_future(scene.create()) for _ in range(20)]
     await asyncio.sleep(0)
     await store.close()
@@ -102,7 +102,7 @@ async def test_another_event_loop_can_not_use_it_and_keeps_nothing(tmp_path: Pat
     def elsewhere() -> None:
         async def use() -> None:
             with pytest.raises(StoreUnavailable, match="opened by another event loop or process"):
-                await Scene(store, FakeClock()).create()
+                await StoreHarness(store, FakeClock()).create()
 
         asyncio.run(use())
 
@@ -115,7 +115,7 @@ async def test_a_file_that_was_removed_or_replaced_takes_no_more_commits(tmp_pat
     path = tmp_path / "tasks.db"
     store = SqliteStore(path)
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     await scene.create()
     for ending in ("", "-wal", "-shm"):
         path.with_name(path.name + ending).unlink()
@@ -134,7 +134,7 @@ async def test_it_stays_the_same_file_if_the_program_changes_its_folder(
     monkeypatch.chdir(tmp_path)
     store = SqliteStore("tasks.db")
     await store.open()
-    scene = Scene(store, FakeClock())
+    scene = StoreHarness(store, FakeClock())
     task = await scene.create()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

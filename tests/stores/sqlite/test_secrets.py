@@ -49,7 +49,7 @@ async def main():
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     for number in range(20):
-        print((await store.secret(f"key {number}")).hex())
+        print((await store.get_or_create_secret(f"key {number}")).hex())
     await store.close()
 
 asyncio.run(main())
@@ -72,7 +72,7 @@ async def test_processes_that_ask_first_at_once_get_the_same(path: Path) -> None
     assert others == [secrets] * 5
     store = SqliteStore(path)
     await store.open()
-    assert [(await store.secret(f"key {number}")).hex().encode() for number in range(20)] == secrets
+    assert [(await store.get_or_create_secret(f"key {number}")).hex().encode() for number in range(20)] == secrets
     await store.close()
 
 
@@ -101,12 +101,12 @@ async def test_who_looked_before_another_made_it_gets_what_the_other_made(path: 
     store = SqliteStore(path, connect=connect_late)
     await store.open()
     others.clear()
-    assert await store.secret("key") == b"o" * 32 == others[0]
+    assert await store.get_or_create_secret("key") == b"o" * 32 == others[0]
     await store.close()
 
 
 async def test_a_secret_that_exists_is_read_while_another_process_writes(path: Path, store: SqliteStore) -> None:
-    secret = await store.secret("key")
+    secret = await store.get_or_create_secret("key")
 
     def begin() -> sqlite3.Connection:
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -114,11 +114,11 @@ async def test_a_secret_that_exists_is_read_while_another_process_writes(path: P
         return other
 
     writer = await asyncio.to_thread(begin)
-    assert await store.secret("key") == secret
+    assert await store.get_or_create_secret("key") == secret
     with pytest.raises(StoreUnavailable, match="locked"):
-        await store.secret("another")
+        await store.get_or_create_secret("another")
     await asyncio.to_thread(writer.close)
-    assert await store.secret("another") == await store.secret("another") != secret
+    assert await store.get_or_create_secret("another") == await store.get_or_create_secret("another") != secret
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -127,17 +127,17 @@ async def test_an_older_file_gets_secrets_and_keeps_its_tasks(path: Path, versio
     store = SqliteStore(path)
     await store.open()
     assert await store.count_live(EVERYTHING) == {Phase.QUEUED: 3}
-    secret = await store.secret("key")
+    secret = await store.get_or_create_secret("key")
     await check_invariants(store)
     await store.close()
     await store.open()
-    assert await store.secret("key") == secret
+    assert await store.get_or_create_secret("key") == secret
     await store.close()
 
 
 @pytest.mark.parametrize("secret", [b"", b"k" * 31, b"k" * 33, None, "k" * 32])
 async def test_the_file_takes_nothing_else_for_a_secret(path: Path, store: SqliteStore, secret: object) -> None:
-    await store.secret("key")
+    await store.get_or_create_secret("key")
 
     def insert() -> None:
         with closing(connect(str(path), 5)) as connection:
@@ -180,14 +180,14 @@ async def test_an_error_does_not_show_the_secret_that_was_about_to_be_made(path:
     store = SqliteStore(path, connect=partial(_connect_with, factory))
     await store.open()
     with pytest.raises(StoreFull) as refused:
-        await store.secret("key")
+        await store.get_or_create_secret("key")
     error: BaseException | None = refused.value
     while error is not None:
         assert not any(shows(f"{error} {error!r}", secret) for secret in made)
         error = error.__cause__
     assert made
     with pytest.raises(InvalidValue) as refused_name:
-        await store.secret("")
+        await store.get_or_create_secret("")
     assert "secret's name" in str(refused_name.value)
     await store.close()
 
@@ -204,8 +204,8 @@ async def test_no_log_shows_a_secret_not_even_the_event_loops(
     # Then the loop says of everything it runs that it took long, and of what it was called with.
     loop.slow_callback_duration = 0
     loop.set_debug(True)
-    secrets = [await store.secret(f"key {number}") for number in range(3)]
-    secrets += [await store.secret("key 0"), await store.secret("key 0")]
+    secrets = [await store.get_or_create_secret(f"key {number}") for number in range(3)]
+    secrets += [await store.get_or_create_secret("key 0"), await store.get_or_create_secret("key 0")]
     await asyncio.sleep(0)
     loop.set_debug(False)
     assert re.search(r"Executing .*Lane.* took", caplog.text)

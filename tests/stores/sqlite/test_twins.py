@@ -13,7 +13,7 @@ from raincheck.errors import SchemaMismatch, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.testing import FakeClock, Scene
+from raincheck.testing import FakeClock, StoreHarness
 
 pytestmark = pytest.mark.anyio
 
@@ -43,9 +43,9 @@ async def is_refused(twin: SqliteStore, why: str) -> None:
 
 
 async def test_a_twin_of_a_file_that_is_gone_says_so_and_makes_none(tmp_path: Path, store: SqliteStore) -> None:
-    twin = store.twin()
+    twin = store.new_handle()
     remove(tmp_path / "tasks.db")
-    for one in (twin, store.twin(), twin.twin()):
+    for one in (twin, store.new_handle(), twin.new_handle()):
         await is_refused(one, "the file was removed or replaced")
     assert names_in(tmp_path) == []
 
@@ -53,11 +53,11 @@ async def test_a_twin_of_a_file_that_is_gone_says_so_and_makes_none(tmp_path: Pa
 async def test_a_twin_that_was_open_before_the_file_went_does_not_make_it_either(
     tmp_path: Path, store: SqliteStore
 ) -> None:
-    twin = store.twin()
+    twin = store.new_handle()
     await twin.open()
     remove(tmp_path / "tasks.db")
     with pytest.raises(StoreUnavailable, match="removed or replaced"):
-        await Scene(twin, FakeClock()).create()
+        await StoreHarness(twin, FakeClock()).create()
     await twin.close()
     await is_refused(twin, "removed or replaced")
     assert names_in(tmp_path) == []
@@ -70,7 +70,7 @@ async def test_a_twin_does_not_take_another_file_for_its_own(tmp_path: Path, sto
     # Moved away and not removed, so that nothing else can get its number.
     (tmp_path / "tasks.db").rename(tmp_path / "away.db")
     (tmp_path / "other.db").rename(tmp_path / "tasks.db")
-    await is_refused(store.twin(), "removed or replaced")
+    await is_refused(store.new_handle(), "removed or replaced")
 
 
 async def test_a_file_that_goes_while_a_twin_is_opened_is_not_made_anew(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_a_file_that_goes_while_a_twin_is_opened_is_not_made_anew(tmp_path
     await store.open()
     goes_now.set()
     with pytest.raises(StoreUnavailable):
-        await store.twin().open()
+        await store.new_handle().open()
     await store.close()
     assert names_in(tmp_path) == []
 
@@ -94,7 +94,7 @@ async def test_a_twin_does_not_migrate(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     await asyncio.to_thread(lambda: prepare_file(path, connect, 5, shipped_migrations()[:1]))
     before = path.read_bytes()
-    await is_refused(SqliteStore(path).twin(), "of an older version: start a server or a worker on it")
+    await is_refused(SqliteStore(path).new_handle(), "of an older version: start a server or a worker on it")
     assert path.read_bytes() == before
 
 
@@ -103,23 +103,23 @@ async def test_a_twin_of_a_file_that_is_newer_by_now_is_refused(tmp_path: Path, 
         newer.execute("PRAGMA user_version = 99")
     newer.close()
     with pytest.raises(SchemaMismatch, match="version 99"):
-        await store.twin().open()
+        await store.new_handle().open()
 
 
 async def test_a_file_of_any_name_is_found_again(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "100% done? #1 & ünïcode.db")
     await store.open()
-    scene, twin = Scene(store, FakeClock()), store.twin()
+    scene, twin = StoreHarness(store, FakeClock()), store.new_handle()
     task = await scene.create()
     await twin.open()
-    assert await Scene(twin, FakeClock()).load(task) == task
+    assert await StoreHarness(twin, FakeClock()).load(task) == task
     await twin.close()
     await store.close()
     assert names_in(tmp_path) == ["100% done? #1 & ünïcode.db"]
 
 
 async def test_a_twin_without_a_file_descriptor_is_unavailable_and_opens_when_there_is_one(store: SqliteStore) -> None:
-    twin = store.twin()
+    twin = store.new_handle()
     lowest_free = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest_free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

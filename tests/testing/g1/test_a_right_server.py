@@ -8,7 +8,7 @@ from fake_task import Message, Session, Task
 from planting import Way
 from trying import complaints, try_suite
 
-from raincheck.conformance import Outcome, Report
+from raincheck.conformance import CheckOutcome, Report
 
 DECLARED = {"g1-undeclared-ignored", "g1-undeclared-list-32601", "g1-undeclared-cancel-32601"}
 """These are about servers that do not declare something: see `LeavesOut` below."""
@@ -86,7 +86,7 @@ def reports() -> dict[str, Report]:
     return dict(zip(SERVERS, asyncio.run(find()), strict=True))
 
 
-def ids(report: Report, outcome: Outcome) -> set[str]:
+def ids(report: Report, outcome: CheckOutcome) -> set[str]:
     return {finding.check.id for finding in report.with_outcome(outcome)}
 
 
@@ -94,9 +94,9 @@ def ids(report: Report, outcome: Outcome) -> set[str]:
 def test_a_server_that_is_right_passes_every_check(way: str, reports: dict[str, Report]) -> None:
     report = reports[way]
     assert complaints(report) == {}
-    owners = {finding.check.id for finding in report.findings if finding.check.id.startswith("g1-owner-")}
+    owners = {finding.check.id for finding in report.results if finding.check.id.startswith("g1-owner-")}
     left_out = {"stdio": ANONYMOUS | HTTP | owners, "http": owners, "owners": ANONYMOUS}
-    assert ids(report, Outcome.SKIPPED) == DECLARED | left_out[way]
+    assert ids(report, CheckOutcome.SKIPPED) == DECLARED | left_out[way]
     assert report.server == {"name": "fake", "version": "1"}
 
 
@@ -109,9 +109,9 @@ def test_a_server_that_leaves_out_what_it_may_has_no_complaints(reports: dict[st
     report = reports["leaves out"]
     assert complaints(report) == {}
     left_out = {"g1-list-complete", "g1-cancel-stays", "g1-status-shape", "g1-progress-token"}
-    assert left_out <= ids(report, Outcome.SKIPPED)
-    assert {"g1-undeclared-list-32601", "g1-undeclared-cancel-32601"} <= ids(report, Outcome.PASSED)
-    reasons = {finding.check.id: finding.detail for finding in report.findings}
+    assert left_out <= ids(report, CheckOutcome.SKIPPED)
+    assert {"g1-undeclared-list-32601", "g1-undeclared-cancel-32601"} <= ids(report, CheckOutcome.PASSED)
+    reasons = {finding.check.id: finding.detail for finding in report.results}
     assert reasons["g1-list-complete"] == "tasks.list is not declared"
     assert reasons["g1-status-shape"] == "the server sends no notifications/tasks/status, which it need not"
 
@@ -119,5 +119,5 @@ def test_a_server_that_leaves_out_what_it_may_has_no_complaints(reports: dict[st
 def test_a_server_without_tasks_fails_one_check_and_the_rest_is_left_out(reports: dict[str, Report]) -> None:
     report = reports["no tasks"]
     assert set(complaints(report)) == {"g1-capability-declared"}
-    assert {"g1-undeclared-ignored", "g1-undeclared-list-32601"} <= ids(report, Outcome.PASSED)
-    assert len(ids(report, Outcome.SKIPPED)) > 90
+    assert {"g1-undeclared-ignored", "g1-undeclared-list-32601"} <= ids(report, CheckOutcome.PASSED)
+    assert len(ids(report, CheckOutcome.SKIPPED)) > 90

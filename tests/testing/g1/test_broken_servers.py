@@ -11,33 +11,44 @@ from collections.abc import AsyncGenerator
 import pytest
 from trying import HERE, ROLES
 
-from raincheck.conformance import CHECKS, Outcome, Pace, Report, Target, Trouble, run_suite, transport
+from raincheck.conformance import (
+    CHECKS,
+    CheckOutcome,
+    CommunicationError,
+    ConformanceTarget,
+    Report,
+    Timings,
+    run_suite,
+    transport,
+)
 from raincheck.conformance.messages import Message
-from raincheck.conformance.outcome import Gone
-from raincheck.conformance.run import ENDURANCE
+from raincheck.conformance.outcome import ServerDisconnected
+from raincheck.conformance.run import MAX_UNANSWERED
 from raincheck.conformance.transport import stdio
 
 pytestmark = pytest.mark.anyio
 
-HASTY = Pace(timeout=0.5, quiet=0.1, poll=0.02)
+HASTY = Timings(timeout=0.5, quiet_period=0.1, poll_interval=0.02)
 
 
-def broken(way: str) -> Target:
-    return Target(command=[sys.executable, str(HERE / "broken_servers.py"), way])
+def broken(way: str) -> ConformanceTarget:
+    return ConformanceTarget(command=[sys.executable, str(HERE / "broken_servers.py"), way])
 
 
-async def find(target: Target, pace: Pace = HASTY) -> Report:
+async def find(target: ConformanceTarget, pace: Timings = HASTY) -> Report:
     # The only tool that the broken ones have.
-    return await run_suite(target, {"quick": ROLES["quick"]}, pace=pace)
+    return await run_suite(target, {"quick": ROLES["quick"]}, timings=pace)
 
 
 def details(report: Report) -> dict[str, str]:
-    return {finding.check.id: finding.detail for finding in report.with_outcome(Outcome.FAILED)}
+    return {finding.check.id: finding.detail for finding in report.with_outcome(CheckOutcome.FAILED)}
 
 
 async def test_a_server_that_ends_at_once_is_told_of_with_its_last_words() -> None:
-    with pytest.raises(Trouble, match=r"the server ended with 1; the last it wrote to stderr: no such store"):
-        await find(broken("ends at once"), Pace(timeout=10))
+    with pytest.raises(
+        CommunicationError, match=r"the server ended with 1; the last it wrote to stderr: no such store"
+    ):
+        await find(broken("ends at once"), Timings(timeout=10))
 
 
 class WritesTooLate(stdio.StdioTransport):
@@ -56,28 +67,30 @@ class WritesTooLate(stdio.StdioTransport):
 
 async def test_what_it_said_last_is_told_by_whoever_writes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "StdioTransport", WritesTooLate)
-    with pytest.raises(Gone, match=r"the server ended with 1; the last it wrote to stderr: no such store"):
-        await find(broken("ends at once"), Pace(timeout=10))
+    with pytest.raises(
+        ServerDisconnected, match=r"the server ended with 1; the last it wrote to stderr: no such store"
+    ):
+        await find(broken("ends at once"), Timings(timeout=10))
 
 
 async def test_a_command_that_does_not_exist_is_told_of() -> None:
-    with pytest.raises(Trouble, match="'no-such-program' could not be started"):
-        await find(Target(command=["no-such-program"]))
+    with pytest.raises(CommunicationError, match="'no-such-program' could not be started"):
+        await find(ConformanceTarget(command=["no-such-program"]))
 
 
 async def test_a_server_that_says_nothing_is_told_of() -> None:
-    with pytest.raises(Trouble, match=r"initialize was not answered within 0\.5 s"):
+    with pytest.raises(CommunicationError, match=r"initialize was not answered within 0\.5 s"):
         await find(broken("silent"))
 
 
 async def test_a_server_that_answers_garbage_is_told_of_with_the_garbage() -> None:
-    with pytest.raises(Trouble, match=r"it sent what is no message: (Welcome!|<html>)"):
-        await find(broken("garbage"), Pace(timeout=2))
+    with pytest.raises(CommunicationError, match=r"it sent what is no message: (Welcome!|<html>)"):
+        await find(broken("garbage"), Timings(timeout=2))
 
 
 async def test_a_server_that_dies_in_a_check_fails_it_and_the_next_has_a_new_one() -> None:
-    report = await find(broken("dies"), Pace(timeout=10, quiet=0.1))
-    assert len(report.findings) == len(CHECKS)
+    report = await find(broken("dies"), Timings(timeout=10, quiet_period=0.1))
+    assert len(report.results) == len(CHECKS)
     found = details(report)
     assert "the server ended with 3; the last it wrote to stderr: out of memory" in found["g1-unknown-tool-fails"]
     assert "nothing was answered" in found["g1-result-again"]
@@ -89,7 +102,7 @@ async def test_a_server_that_hangs_costs_a_bounded_time(monkeypatch: pytest.Monk
     report = await find(broken("hangs"))
     found = details(report)
     assert "tools/call was not answered within 0.5 s" in found["g1-unknown-tool-fails"]
-    assert f"nothing was answered {ENDURANCE} times in a row" in found["g1-result-again"]
+    assert f"nothing was answered {MAX_UNANSWERED} times in a row" in found["g1-result-again"]
     # Far more than it costs, and far less than the suite would take if every check cost as much.
     assert time.monotonic() - began < len(CHECKS) * HASTY.timeout
 
@@ -97,7 +110,7 @@ async def test_a_server_that_hangs_costs_a_bounded_time(monkeypatch: pytest.Monk
 async def test_answers_of_the_wrong_kind_fail_checks_and_break_none() -> None:
     for way in ("odd", "a list for a result"):
         report = await find(broken(way))
-        assert len(report.findings) == len(CHECKS)
+        assert len(report.results) == len(CHECKS)
         assert "g1-create-result" in details(report)
         assert not [one for one in details(report).values() if "could not be done" in one]
 
@@ -119,8 +132,8 @@ async def answering(reply: bytes) -> AsyncGenerator[str]:
 async def test_nobody_at_the_url_is_told_of() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with pytest.raises(Trouble, match="the server could not be reached"):
-        await find(Target(f"http://127.0.0.1:{port}/mcp"))
+    with pytest.raises(CommunicationError, match="the server could not be reached"):
+        await find(ConformanceTarget(f"http://127.0.0.1:{port}/mcp"))
 
 
 @pytest.mark.parametrize(
@@ -136,13 +149,13 @@ async def test_nobody_at_the_url_is_told_of() -> None:
 )
 async def test_a_url_where_something_else_answers_is_told_of(reply: bytes, told: str) -> None:
     async with answering(reply) as url:
-        with pytest.raises(Trouble) as caught:
-            await find(Target(url))
+        with pytest.raises(CommunicationError) as caught:
+            await find(ConformanceTarget(url))
     assert told in str(caught.value)
 
 
 async def test_a_run_that_is_broken_off_leaves_no_process_behind() -> None:
-    run = asyncio.create_task(find(broken("hangs"), Pace(timeout=60)))
+    run = asyncio.create_task(find(broken("hangs"), Timings(timeout=60)))
     await asyncio.sleep(0.5)  # somewhere in the middle: there is nothing to wait on from outside
     run.cancel()
     with pytest.raises(asyncio.CancelledError):

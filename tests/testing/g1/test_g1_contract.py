@@ -1,4 +1,4 @@
-"""Whoever subclasses `G1Contract` gets a test for each check, with its id in the name."""
+"""Whoever subclasses `V2025Contract` gets a test for each check, with its id in the name."""
 
 import sys
 import textwrap
@@ -12,11 +12,11 @@ pytest_plugins = ["pytester"]
 
 TESTS = """
 import sys
-from raincheck.conformance import G1Contract, Pace, Role, Target
+from raincheck.conformance import V2025Contract, Pace, Role, Target
 
 NAMES = ("quick", "slow", "tool_error", "protocol_error", "asks", "samples", "reports_progress", "plain", "required")
 
-class TestServer(G1Contract):
+class TestServer(V2025Contract):
     target = Target(command=[sys.executable, {script!r}, *{arguments!r}])
     roles = {{name: Role(name) for name in NAMES}} | {{"slow": Role("slow", takes=0.8)}}
     pace = Pace(timeout=4, quiet=0.1)
@@ -77,7 +77,9 @@ def test_a_server_that_does_not_start_is_told_of(pytester: pytest.Pytester) -> N
 
 
 def test_a_contract_without_a_server_says_what_to_write(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("from raincheck.conformance import G1Contract\n\n\nclass TestServer(G1Contract):\n    pass")
+    pytester.makepyfile(
+        "from raincheck.conformance import V2025Contract\n\n\nclass TestServer(V2025Contract):\n    pass"
+    )
     found = pytester.runpytest_subprocess(*OPTIONS, "g1-version")
     found.stdout.fnmatch_lines(["*NotImplementedError: say which server to check: set `target`, or override `serve`"])
 
@@ -92,5 +94,5 @@ def test_a_server_that_has_to_be_started_runs_while_its_tests_do(pytester: pytes
 
 @pytest.mark.cold
 def test_the_package_imports_neither_pytest_nor_a_client_until_it_needs_them(pytester: pytest.Pytester) -> None:
-    script = "import sys, raincheck.conformance as g1; g1.Level; print({'pytest', 'httpx2', 'mcp'} & set(sys.modules))"
+    script = "import sys, raincheck.conformance as g1; g1.RequirementLevel; print({'pytest', 'httpx2', 'mcp'} & set(sys.modules))"
     assert pytester.run(sys.executable, "-c", script).outlines == ["set()"]

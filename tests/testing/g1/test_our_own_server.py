@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trying import ADA, BOB, complaints
 
-from raincheck.conformance import Outcome, Report, Target, run_suite
+from raincheck.conformance import CheckOutcome, ConformanceTarget, Report, run_suite
 
 EXAMPLE = Path(__file__).parents[3] / "examples/conformance.py"
 IN_MEMORY = "memory:"
@@ -61,9 +61,9 @@ async def find_all() -> dict[str, Report]:
     """What is found over each transport: all at once, since most of it is waiting."""
     async with serving(IN_MEMORY) as url:
         targets = {
-            "stdio": Target(command=[*command(IN_MEMORY), "--transport", "stdio"]),
-            "http": Target(url),
-            "owners": Target(url, headers=ADA, other_headers=BOB),
+            "stdio": ConformanceTarget(command=[*command(IN_MEMORY), "--transport", "stdio"]),
+            "http": ConformanceTarget(url),
+            "owners": ConformanceTarget(url, headers=ADA, other_headers=BOB),
         }
         reports = await asyncio.gather(*(run_suite(target) for target in targets.values()))
     return dict(zip(targets, reports, strict=True))
@@ -79,14 +79,14 @@ def reports() -> dict[str, Report]:
 def test_our_server_passes_the_suite(way: str, reports: dict[str, Report]) -> None:
     report = reports[way]
     assert complaints(report) == {}
-    of_owners = {finding.check.id for finding in report.findings if finding.check.id.startswith("g1-owner-")}
-    of_lists = {finding.check.id for finding in report.findings if finding.check.id.startswith("g1-list-")}
+    of_owners = {finding.check.id for finding in report.results if finding.check.id.startswith("g1-owner-")}
+    of_lists = {finding.check.id for finding in report.results if finding.check.id.startswith("g1-list-")}
     left_out = {
         "stdio": LISTS | OF_STRANGERS | OF_HTTP | of_owners,
         "http": of_lists | of_owners,
         "owners": LISTS | OF_STRANGERS,
     }
-    skipped = {finding.check.id: finding.detail for finding in report.with_outcome(Outcome.SKIPPED)}
+    skipped = {finding.check.id: finding.detail for finding in report.with_outcome(CheckOutcome.SKIPPED)}
     assert skipped.keys() == ALWAYS | left_out[way], skipped
 
 
@@ -94,8 +94,8 @@ def test_our_server_passes_the_suite(way: str, reports: dict[str, Report]) -> No
 def test_our_server_passes_the_suite_on_postgresql(database_url: str) -> None:
     async def find() -> Report:
         async with serving(database_url) as url:
-            return await run_suite(Target(url, headers=ADA, other_headers=BOB))
+            return await run_suite(ConformanceTarget(url, headers=ADA, other_headers=BOB))
 
     report = asyncio.run(find())
     assert complaints(report) == {}
-    assert {finding.check.id for finding in report.with_outcome(Outcome.SKIPPED)} == ALWAYS | LISTS | OF_STRANGERS
+    assert {finding.check.id for finding in report.with_outcome(CheckOutcome.SKIPPED)} == ALWAYS | LISTS | OF_STRANGERS

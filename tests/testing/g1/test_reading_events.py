@@ -2,7 +2,7 @@
 
 import pytest
 
-from raincheck.conformance.transport.http import Event, EventParser
+from raincheck.conformance.transport.http import ServerSentEvent, ServerSentEventParser
 
 STREAM = (
     b": a comment\r\n\r\n"
@@ -12,14 +12,14 @@ STREAM = (
     + b"data: cut off"
 )
 EVENTS = [
-    Event(id="1", retry=250),
-    Event(data='{"a":\n1}', id="2"),
-    Event(data='"a line separator: \u2028 and \x85 are no line ends"'),
+    ServerSentEvent(id="1", retry=250),
+    ServerSentEvent(data='{"a":\n1}', id="2"),
+    ServerSentEvent(data='"a line separator: \u2028 and \x85 are no line ends"'),
 ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
 def test_events_are_the_same_however_the_stream_is_cut(size: int) -> None:
-    parser = EventParser()
+    parser = ServerSentEventParser()
     pieces = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
     assert [event for piece in pieces for event in parser.feed(piece)] == EVENTS

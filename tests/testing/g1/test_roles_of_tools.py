@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from raincheck.conformance import Role, Target, load_roles
-from raincheck.conformance.roles import DEFAULTS, MEANINGS
-from raincheck.conformance.run import Run
+from raincheck.conformance import ConformanceTarget, Role, load_roles
+from raincheck.conformance.roles import DEFAULT_ROLES, ROLE_DESCRIPTIONS
+from raincheck.conformance.run import SuiteRun
 
 
 def test_a_file_says_some_roles_and_the_others_keep_their_defaults(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_file_says_some_roles_and_the_others_keep_their_defaults(tmp_path: Pat
     assert roles["slow"] == Role("crunch", {"n": 3}, takes=2.5)
     assert roles["plain"] == Role("echo")
     assert "samples" not in roles
-    assert roles["quick"] == DEFAULTS["quick"]
+    assert roles["quick"] == DEFAULT_ROLES["quick"]
     said = {"plain": "echo", "samples": False, "slow": {"tool": "crunch", "arguments": {"n": 3}, "takes": 2.5}}
     (tmp_path / "roles.json").write_text(json.dumps(said))
     assert load_roles(tmp_path / "roles.json") == roles
@@ -44,9 +44,9 @@ def test_what_a_file_says_wrongly_is_told_with_its_place(text: str, told: str, t
 
 
 def test_every_role_has_a_meaning_and_a_default() -> None:
-    assert set(DEFAULTS) == set(MEANINGS)
+    assert set(DEFAULT_ROLES) == set(ROLE_DESCRIPTIONS)
 
 
 def test_a_role_that_does_not_exist_is_refused_in_a_program_too() -> None:
     with pytest.raises(ValueError, match="there is no role 'slwo': the roles are quick, slow"):
-        Run(Target(url="http://127.0.0.1:1/mcp"), {"slwo": Role("crunch")})
+        SuiteRun(ConformanceTarget(url="http://127.0.0.1:1/mcp"), {"slwo": Role("crunch")})

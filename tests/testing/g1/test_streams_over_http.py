@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from trying import PACE, ROLES
 
-from raincheck.conformance import Pace, Target, Trouble
-from raincheck.conformance.caller import Caller
-from raincheck.conformance.outcome import Gone
+from raincheck.conformance import CommunicationError, ConformanceTarget, Timings
+from raincheck.conformance.caller import ConformanceClient
+from raincheck.conformance.outcome import ServerDisconnected
 
 pytestmark = pytest.mark.anyio
 
@@ -69,10 +69,12 @@ class Streams:
 
 
 @asynccontextmanager
-async def connected(server: Streams, pace: Pace = PACE) -> AsyncGenerator[Caller]:
+async def connected(server: Streams, pace: Timings = PACE) -> AsyncGenerator[ConformanceClient]:
     routes = [Route("/mcp", getattr(server, method), methods=[method.upper()]) for method in ("post", "get", "delete")]
     async with served(Starlette(routes=routes), lifespan="off") as url:
-        caller = await Caller.connect(Target(url, headers={"Authorization": "Bearer ada"}), ROLES, pace)
+        caller = await ConformanceClient.connect(
+            ConformanceTarget(url, headers={"Authorization": "Bearer ada"}), ROLES, pace
+        )
         try:
             yield caller
         finally:
@@ -111,15 +113,15 @@ async def test_a_session_that_the_server_ended_is_gone() -> None:
     server = Streams()
     async with connected(server) as caller:
         server.has_session = False
-        with pytest.raises(Gone, match="the server has ended the session: HTTP 404"):
+        with pytest.raises(ServerDisconnected, match="the server has ended the session: HTTP 404"):
             await caller.connection.request("ping")
 
 
 async def test_a_server_that_does_not_take_a_notification_is_told_of() -> None:
     server = Streams()
     server.hangs_in = "notifications/initialized"
-    with pytest.raises(Trouble, match=r"did not take notifications/initialized within 0\.3 s"):
-        async with connected(server, Pace(timeout=0.3)):
+    with pytest.raises(CommunicationError, match=r"did not take notifications/initialized within 0\.3 s"):
+        async with connected(server, Timings(timeout=0.3)):
             pass
 
 

@@ -1,1 +1,1 @@
-"""The commands of `raincheck`, a module each."""
+"""The commands of `raincheck`, one module each."""

@@ -1,6 +1,6 @@
 """`raincheck call`: call a tool of any server, however long it takes.
 
-The quotes that somebody forgot around the command of a server, as in `raincheck call python server.py TOOL a=1`.
+Missing quotes around a server's command are detected, as in `raincheck call python server.py TOOL a=1`.
 """
 
 import os
@@ -12,22 +12,22 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli.exit_codes import CODES, Unusable, refuse
+from raincheck.cli.exit_codes import EXIT_CODES_HELP, UsageError, fail
 from raincheck.cli.options import (
-    PATIENCE,
-    BookOption,
-    ConnectOption,
+    DEFAULT_CONNECT_TIMEOUT,
+    CallsOption,
+    ConnectionOptions,
+    ConnectTimeoutOption,
     HeaderOption,
     JsonOption,
     TimeoutOption,
     VerboseOption,
-    Wishes,
     run_call,
 )
-from raincheck.cli.prompts.arguments import PAIR, STDIN
-from raincheck.operations.redact import cover
+from raincheck.cli.prompts.arguments import ARGUMENT_PATTERN, STDIN
+from raincheck.operations.redact import redact_command
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = f"""
 SERVER is a URL, the command that starts it (in quotes), or unix:PATH. Without a TOOL, its tools are listed.
 
@@ -41,7 +41,7 @@ Examples:
 
 Arguments are name=value, read as the tool's schema says; name:=JSON; @file.json or - (stdin) for an object with all of
 them. On a terminal, what the task asks is asked there, and Ctrl-C offers to detach or to cancel.
-{CODES}"""
+{EXIT_CODES_HELP}"""
 
 
 def call(
@@ -61,8 +61,8 @@ def call(
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Send the arguments though they don't fit the tool's schema.")
     ] = False,
-    book: BookOption = None,
-    connect_timeout: ConnectOption = PATIENCE,
+    calls: CallsOption = None,
+    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,15 +72,15 @@ def call(
     """
     try:
         check_quotes(server, tool, arguments or [])
-    except Unusable as error:
-        refuse(str(error), as_json=as_json)
-    # The SDK takes most of a second to import. Other commands do without it.
+    except UsageError as error:
+        fail(str(error), as_json=as_json)
+    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
     from raincheck.cli.remote.session import call_tool, show_tools
 
-    wishes = Wishes(
+    wishes = ConnectionOptions(
         headers=header,
-        named_book=book,
-        within=connect_timeout,
+        calls_path=calls,
+        connect_timeout=connect_timeout,
         is_verbose=verbose,
         as_json=as_json,
         timeout=timeout,
@@ -88,7 +88,7 @@ def call(
     if tool is None or lists:
         run_call(show_tools(server, wishes), as_json=as_json)
     run_call(
-        call_tool(server, tool, arguments or [], wishes, detaches=detach, key=key, checks=not no_check),
+        call_tool(server, tool, arguments or [], wishes, detach=detach, idempotency_key=key, validate=not no_check),
         as_json=as_json,
     )
 
@@ -99,10 +99,10 @@ FILES = (".py", ".js", ".mjs", ".cjs", ".ts", ".jar", ".sh")
 
 
 def check_quotes(server: str, tool: str | None, arguments: Sequence[str]) -> None:
-    """Refuse words that can only belong to the command of a server of one word.
+    """Reject words that can only belong to the command of a server of one word.
 
     Raises:
-        Unusable: it says what to write.
+        UsageError: there are some. The error says what to write.
     """
     if tool is None or ADDRESS.match(server) or len(server.split()) != 1:
         return
@@ -112,21 +112,21 @@ def check_quotes(server: str, tool: str | None, arguments: Sequence[str]) -> Non
         return
     # The last word before the arguments is the tool, unless it can't be one.
     end = first if _is_file(words[first - 1]) else first - 1
-    command = shlex.quote(cover(words[:end]).text)
-    rest = " ".join(shlex.quote(word) for word in cover(words[end:]).words)
-    stray = cover([tool if _is_file(tool) else words[2]]).text
+    command = shlex.quote(redact_command(words[:end]).text)
+    rest = " ".join(shlex.quote(word) for word in redact_command(words[end:]).words)
+    stray = redact_command([tool if _is_file(tool) else words[2]]).text
     why = "is a file, and no tool" if _is_file(tool) else "is no argument, which would be name=value"
-    raise Unusable(
+    raise UsageError(
         f"{stray!r} {why}: if it belongs to the command of the server, put all of that in quotes, as in "
         f"{' '.join(filter(None, ['raincheck call', command, rest]))}"
     )
 
 
 def _is_argument(word: str) -> bool:
-    return word == STDIN or word.startswith("@") or PAIR.fullmatch(word) is not None
+    return word == STDIN or word.startswith("@") or ARGUMENT_PATTERN.fullmatch(word) is not None
 
 
 def _is_file(word: str) -> bool:
-    # A tool may well be called as some file here is, unless it looks like one.
+    # A tool may have the name of a file here, unless it looks like a file.
     looks_so = os.sep in word or Path(word).suffix != ""
     return word.endswith(FILES) or (looks_so and Path(word).is_file())

@@ -1,21 +1,21 @@
-"""`raincheck wait`, `get`, `cancel` and `answer`: what to do with a call that is under way."""
+"""`raincheck wait`, `get`, `cancel` and `answer`: continue with a saved call."""
 
 from typing import Annotated
 
 import typer
 
-from raincheck.cli.exit_codes import CODES, Unusable, refuse
+from raincheck.cli.exit_codes import EXIT_CODES_HELP, UsageError, fail
 from raincheck.cli.options import (
-    PATIENCE,
-    BookOption,
-    ConnectOption,
+    DEFAULT_CONNECT_TIMEOUT,
+    CallsOption,
+    ConnectionOptions,
+    ConnectTimeoutOption,
     HeaderOption,
     JsonOption,
     ServerOption,
     TimeoutOption,
     VerboseOption,
-    Wishes,
-    book_path,
+    calls_path,
     run_call,
 )
 
@@ -26,7 +26,7 @@ password or a token in a URL: give them again, by --header and --server. What lo
 file that you alone can read, and not shown.
 """
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 WAIT = f"""
 Examples:
 
@@ -36,14 +36,14 @@ Examples:
   raincheck wait 01a1e261d7ab --timeout 60 --json
 
 Without an id, the calls that are under way are listed.
-{IDS}{CODES}"""
+{IDS}{EXIT_CODES_HELP}"""
 
 GET = f"""
 Examples:
 
 \b
   raincheck get 01a1e261d7ab
-{IDS}{CODES}"""
+{IDS}{EXIT_CODES_HELP}"""
 
 CANCEL = f"""
 Examples:
@@ -81,42 +81,42 @@ def wait(
     ] = False,
     server: ServerOption = None,
     header: HeaderOption = None,
-    book: BookOption = None,
-    connect_timeout: ConnectOption = PATIENCE,
+    calls: CallsOption = None,
+    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Wait for a call that is under way, or list them."""
-    from raincheck.cli.remote.saved_calls import show_book
-    from raincheck.cli.remote.session import forget_task, wait_for
-    from raincheck.client import TaskBook
+    from raincheck.cli.remote.saved_calls import print_saved_calls
+    from raincheck.cli.remote.session import forget_task, wait_for_task
+    from raincheck.client import SavedCalls
 
     try:
-        path = book_path(book)
-    except Unusable as error:
-        refuse(str(error), as_json=as_json)
+        path = calls_path(calls)
+    except UsageError as error:
+        fail(str(error), as_json=as_json)
     if task_id is None:
-        run_call(show_book(TaskBook(path), as_json=as_json), as_json=as_json)
+        run_call(print_saved_calls(SavedCalls(path), as_json=as_json), as_json=as_json)
     if forget:
-        run_call(forget_task(TaskBook(path), task_id, as_json=as_json), as_json=as_json)
-    wishes = Wishes(
+        run_call(forget_task(SavedCalls(path), task_id, as_json=as_json), as_json=as_json)
+    wishes = ConnectionOptions(
         headers=header,
-        named_book=book,
-        within=connect_timeout,
+        calls_path=calls,
+        connect_timeout=connect_timeout,
         is_verbose=verbose,
         as_json=as_json,
         timeout=timeout,
         server=server,
     )
-    run_call(wait_for(task_id, wishes), as_json=as_json)
+    run_call(wait_for_task(task_id, wishes), as_json=as_json)
 
 
 def get(
     task_id: IdArgument,
     server: ServerOption = None,
     header: HeaderOption = None,
-    book: BookOption = None,
-    connect_timeout: ConnectOption = PATIENCE,
+    calls: CallsOption = None,
+    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -124,35 +124,35 @@ def get(
 
     It stays in the book, also if it has ended.
     """
-    from raincheck.cli.remote.session import look_at
+    from raincheck.cli.remote.session import print_status
 
-    wishes = Wishes(
+    wishes = ConnectionOptions(
         headers=header,
-        named_book=book,
-        within=connect_timeout,
+        calls_path=calls,
+        connect_timeout=connect_timeout,
         is_verbose=verbose,
         as_json=as_json,
         server=server,
     )
-    run_call(look_at(task_id, wishes), as_json=as_json)
+    run_call(print_status(task_id, wishes), as_json=as_json)
 
 
 def cancel(
     task_id: IdArgument,
     server: ServerOption = None,
     header: HeaderOption = None,
-    book: BookOption = None,
-    connect_timeout: ConnectOption = PATIENCE,
+    calls: CallsOption = None,
+    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Stop a call that is under way."""
     from raincheck.cli.remote.session import cancel_task
 
-    wishes = Wishes(
+    wishes = ConnectionOptions(
         headers=header,
-        named_book=book,
-        within=connect_timeout,
+        calls_path=calls,
+        connect_timeout=connect_timeout,
         is_verbose=verbose,
         as_json=as_json,
         server=server,
@@ -170,8 +170,8 @@ def answer(
     ] = None,
     server: ServerOption = None,
     header: HeaderOption = None,
-    book: BookOption = None,
-    connect_timeout: ConnectOption = PATIENCE,
+    calls: CallsOption = None,
+    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -179,12 +179,12 @@ def answer(
     from raincheck.cli.remote.session import answer_task
 
     if decline + dismiss + bool(values) > 1:
-        refuse("one of --decline, --dismiss and an answer", as_json=as_json)
+        fail("one of --decline, --dismiss and an answer", as_json=as_json)
     action = "decline" if decline else "cancel" if dismiss else "accept"
-    wishes = Wishes(
+    wishes = ConnectionOptions(
         headers=header,
-        named_book=book,
-        within=connect_timeout,
+        calls_path=calls,
+        connect_timeout=connect_timeout,
         is_verbose=verbose,
         as_json=as_json,
         server=server,

@@ -1,4 +1,4 @@
-"""`raincheck doctor`: whether a store is well, and what to do if it is not."""
+"""`raincheck doctor`: check the health of a store and its tasks, with remedies."""
 
 import asyncio
 import json
@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.options import JsonOption, StoreOption, find_existing, open_existing, run_on_store
+from raincheck.cli.options import JsonOption, StoreOption, find_store_file, open_operator_store, run_on_store
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock
 from raincheck.errors import NotAStore, SchemaMismatch, StoreError
-from raincheck.operations.redact import find_target, shown_store
-from raincheck.operations.task_health import Finding, Verdict, check_tasks, worst_of
+from raincheck.operations.redact import describe_store, find_database
+from raincheck.operations.task_health import HealthFinding, Severity, check_tasks, worst_severity
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -29,7 +29,7 @@ It only reads. Each line says ok, warn or bad, and what to do. It ends with 0, w
 there is no such store, or it is of another program or a newer raincheck.
 """
 
-STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.BAD: "bold red"}
+STYLES = {Severity.OK: "green", Severity.WARN: "yellow", Severity.BAD: "bold red"}
 
 
 def doctor(
@@ -41,22 +41,22 @@ def doctor(
 
     async def work(clock: Clock) -> bool:
         where, findings = await examine(store, clock)
-        worst = worst_of(findings)
+        worst = worst_severity(findings)
         if as_json:
             told = {"store": where, "verdict": worst, "findings": [asdict(finding) for finding in findings]}
             typer.echo(json.dumps(told, indent=2))
         else:
             print_checkup(where, findings)
-        return worst is not Verdict.BAD
+        return worst is not Severity.BAD
 
     run_on_store(ctx, work)
 
 
-async def examine(store: str | None, clock: Clock) -> tuple[str, list[Finding]]:
-    """Where the store is, and all that is found."""
-    path = await asyncio.to_thread(find_existing, store)
-    where = await asyncio.to_thread(shown_store, store)
-    findings: list[Finding] = []
+async def examine(store: str | None, clock: Clock) -> tuple[str, list[HealthFinding]]:
+    """Return the store's location, and all findings."""
+    path = await asyncio.to_thread(find_store_file, store)
+    where = await asyncio.to_thread(describe_store, store)
+    findings: list[HealthFinding] = []
     if path is not None:
         from raincheck.operations.file_health import check_file
 
@@ -64,26 +64,26 @@ async def examine(store: str | None, clock: Clock) -> tuple[str, list[Finding]]:
     try:
         if path is None:
             findings += await _examine_database(store, clock)
-        async with open_existing(store, clock) as opened:
-            findings.insert(0, Finding.ok("opens", "the store can be opened"))
+        async with open_operator_store(store, clock) as opened:
+            findings.insert(0, HealthFinding.ok("opens", "the store can be opened"))
             findings += await check_tasks(opened, now=clock.now())
     except StoreError as error:
         if path is None and isinstance(error, NotAStore | SchemaMismatch):
             raise
-        findings.insert(0, Finding.bad("opens", str(error), "do that, then look again"))
+        findings.insert(0, HealthFinding.bad("opens", str(error), "do that, then look again"))
     return where, findings
 
 
-async def _examine_database(store: str | None, clock: Clock) -> list[Finding]:
-    target = await asyncio.to_thread(find_target, store)
-    assert target is not None  # noqa: S101 - it is in no file
+async def _examine_database(store: str | None, clock: Clock) -> list[HealthFinding]:
+    target = await asyncio.to_thread(find_database, store)
+    assert target is not None  # noqa: S101 - the store is not in a file
     from raincheck.operations.database_health import check_database
 
     return await check_database(target, clock)
 
 
-def print_checkup(where: str, findings: list[Finding], console: Console | None = None) -> None:
-    """Print a line for each finding, and what to do below those that are not fine."""
+def print_checkup(where: str, findings: list[HealthFinding], console: Console | None = None) -> None:
+    """Print a line for each finding, with the remedy below those that are not fine."""
     console = console or make_console()
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -96,6 +96,6 @@ def print_checkup(where: str, findings: list[Finding], console: Console | None =
         table.add_row(Text(finding.verdict, STYLES[finding.verdict]), finding.name, said)
     console.print(table)
     console.print()
-    counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
+    counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Severity}
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    console.print(Text(f"{where}: {summary}", STYLES[worst_of(findings)]), soft_wrap=True)
+    console.print(Text(f"{where}: {summary}", STYLES[worst_severity(findings)]), soft_wrap=True)

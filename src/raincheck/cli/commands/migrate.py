@@ -1,7 +1,4 @@
-"""`raincheck migrate`: brings the schema of a store up to date.
-
-Bringing a store's schema up to date, and what that changed.
-"""
+"""`raincheck migrate`: bring the schema of a store up to date, and report the changes."""
 
 import asyncio
 import sqlite3
@@ -13,42 +10,42 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from raincheck.cli.exit_codes import refuse, run_tidily
+from raincheck.cli.exit_codes import fail, run_with_signals
 from raincheck.cli.options import JsonOption, StoreOption
 from raincheck.errors import ConfigurationError, RaincheckError
-from raincheck.operations.describe import json_of
-from raincheck.operations.redact import find_target
-from raincheck.stores.factory import find_address, is_there, open_store
+from raincheck.operations.describe import format_json
+from raincheck.operations.redact import find_database
+from raincheck.stores.factory import open_store, resolve_address, store_file_exists
 from raincheck.stores.url import MemoryAddress, SqliteAddress
 
 if TYPE_CHECKING:
-    from raincheck.stores.postgres.address import Target
+    from raincheck.stores.postgres.address import DatabaseTarget
 
 
 LOCK_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """How far a store's schema is."""
+class SchemaState:
+    """The schema version of a store."""
 
     version: int
-    """Of raincheck's tables; 0 if there are none."""
+    """The version of raincheck's tables; 0 if there are none."""
     has_queue: bool | None = None
     """Whether the tables of its queue are the newest; None if it needs none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated:
-    """What was done to a store."""
+class MigrationReport:
+    """The changes of a migration."""
 
     store: str
-    before: State
-    after: State
+    before: SchemaState
+    after: SchemaState
 
     @property
-    def facts(self) -> dict[str, object]:
-        """As JSON."""
+    def as_json(self) -> dict[str, object]:
+        """The report as JSON."""
         return {
             "store": self.store,
             "changed": self.before != self.after,
@@ -73,54 +70,56 @@ def _done(before: int) -> str:
     return f"brought from version {before} to" if before else "made, at"
 
 
-async def migrate_store(name: str | None) -> Migrated:
-    """Bring the store of this name up to date. Where there is none yet, it is made.
+async def migrate_store(name: str | None) -> MigrationReport:
+    """Bring the store at this URL up to date. A store that does not exist is created.
 
     Raises:
-        ConfigurationError, StoreError: it can't be done. What is there was left as it was.
+        ConfigurationError, StoreError: it can't be migrated. It was left unchanged.
     """
-    address = await asyncio.to_thread(find_address, name)
+    address = await asyncio.to_thread(resolve_address, name)
     if isinstance(address, MemoryAddress):
         raise ConfigurationError("what is kept in memory: has no schema: name a store in a file or a database")
     if isinstance(address, SqliteAddress):
         path = address.path
-        return await _migrate(name, str(path.absolute()), lambda: asyncio.to_thread(_look_at_file, path))
-    target = await asyncio.to_thread(find_target, name)
+        return await _migrate(name, str(path.absolute()), lambda: asyncio.to_thread(_read_file_schema, path))
+    target = await asyncio.to_thread(find_database, name)
     assert target is not None  # noqa: S101 - there is no other kind of store
-    return await _migrate(name, target.shown, lambda: _look_at_database(target))
+    return await _migrate(name, target.display_url, lambda: _read_database_schema(target))
 
 
-async def _migrate(name: str | None, shown: str, look: Callable[[], Awaitable[State]]) -> Migrated:
+async def _migrate(name: str | None, shown: str, look: Callable[[], Awaitable[SchemaState]]) -> MigrationReport:
     before = await look()
-    # Whoever opens a store brings it up to date.
+    # Opening a store brings it up to date.
     async with open_store(name):
-        return Migrated(shown, before, await look())
+        return MigrationReport(shown, before, await look())
 
 
-def _look_at_file(path: Path) -> State:
-    from raincheck.stores.sqlite.connection import connect, open_reader, translate
+def _read_file_schema(path: Path) -> SchemaState:
+    from raincheck.stores.sqlite.connection import connect, open_reader, translate_error
     from raincheck.stores.sqlite.migrate import schema_version, shipped_migrations
 
-    if not is_there(path):
-        return State(0)
+    if not store_file_exists(path):
+        return SchemaState(0)
     try:
         with closing(open_reader(connect, path, LOCK_TIMEOUT)) as connection:
-            return State(schema_version(connection, str(path), shipped_migrations()[-1].version))
+            return SchemaState(schema_version(connection, str(path), shipped_migrations()[-1].version))
     except sqlite3.Error as error:
-        raise translate(error, str(path)) from error
+        raise translate_error(error, str(path)) from error
 
 
-async def _look_at_database(target: "Target") -> State:
-    from raincheck.dispatchers.procrastinate.schema import is_ready
-    from raincheck.stores.postgres.connection import connected
+async def _read_database_schema(target: "DatabaseTarget") -> SchemaState:
+    from raincheck.dispatchers.procrastinate.schema import is_migrated
+    from raincheck.stores.postgres.connection import open_connection
     from raincheck.stores.postgres.migrate import newest_version, schema_version
 
     known = await newest_version()
-    async with connected(target) as connection:
-        return State(await schema_version(connection, target, known), await is_ready(connection, target.jobs_schema))
+    async with open_connection(target) as connection:
+        return SchemaState(
+            await schema_version(connection, target, known), await is_migrated(connection, target.jobs_schema)
+        )
 
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -139,7 +138,7 @@ there was nothing to do, or with 2 if the store can't be used.
 def migrate(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Make a store's tables, or bring them up to date."""
     try:
-        done = run_tidily(migrate_store(store))
+        done = run_with_signals(migrate_store(store))
     except RaincheckError as error:
-        refuse(str(error), as_json=as_json)
-    typer.echo(json_of(done.facts) if as_json else str(done))
+        fail(str(error), as_json=as_json)
+    typer.echo(format_json(done.as_json) if as_json else str(done))

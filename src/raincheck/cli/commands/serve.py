@@ -1,7 +1,4 @@
-"""`raincheck serve`: a server from a file or a module, on stdio, HTTP or a Unix socket.
-
-Serving on each transport, until a signal or the other end says that it is over.
-"""
+"""`raincheck serve`: serve a file or a module on stdio, HTTP or a Unix socket, until a signal or the client ends it."""
 
 import asyncio
 import errno
@@ -21,9 +18,9 @@ import typer
 from anyio.abc import TaskStatus
 from mcp.server.stdio import stdio_server
 
-from raincheck.cli.exit_codes import refuse_unusable, tell
+from raincheck.cli.exit_codes import echo_err, fail_with_error
 from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
-from raincheck.engine.signals import signals
+from raincheck.engine.signals import stop_signals
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.server import Tasks
 from raincheck.server.http.server import HttpServer
@@ -34,34 +31,34 @@ STDIN = 0
 
 PIECE = 65_536
 
-Listens = Callable[[str], None]
-"""Told where it is served, when it is."""
+ListenCallback = Callable[[str], None]
+"""Called with the address once the server listens."""
 
 
 async def serve_stdio(tasks: Tasks) -> None:
-    """Serve whoever started this process, until they close stdin, or a signal comes."""
+    """Serve the process that started this one, until it closes stdin, or a signal arrives."""
     server = lowlevel_of(tasks.server)
-    end = _stdin_that_ends()
-    with signals(tasks.hurry) as told:
+    end = _closable_stdin()
+    with stop_signals(tasks.skip_grace) as told:
         stopping = asyncio.ensure_future(told.wait())
         stopping.add_done_callback(lambda _: end())
         try:
             async with stdio_server() as (read, write):
                 try:
-                    # The SDK leaves stdout to what is printed when it is done, and something may be left in its buffer.
+                    # The SDK restores stdout for printing when it is done, and its buffer may still hold text.
                     with redirect_stdout(sys.stderr):
                         await server.run(read, write, server.create_initialization_options())
                 finally:
-                    # The SDK reads in a thread that nothing else gets out of its waiting.
+                    # The SDK reads stdin in a thread that blocks until stdin ends.
                     end()
         finally:
             stopping.cancel()
 
 
-def _stdin_that_ends() -> Callable[[], None]:
-    """Have stdin end when this is called, and not only when whoever writes to it closes it.
+def _closable_stdin() -> Callable[[], None]:
+    """Make stdin end when the returned function is called, and not only when the other side closes it.
 
-    A thread that reads stdin can't be told to stop. This one passes on what it reads, and nobody waits for it.
+    A thread that reads stdin can't be stopped. This one forwards what it reads, and is never waited for.
     """
     real = os.dup(STDIN)
     ours, theirs = socket.socketpair()
@@ -69,7 +66,7 @@ def _stdin_that_ends() -> Callable[[], None]:
     theirs.close()
 
     def end() -> None:
-        # Nothing is closed: the number of the file could be another's by the time that the thread writes to it.
+        # Nothing is closed: another file could have the same number by the time that the thread writes to it.
         try:
             ours.shutdown(socket.SHUT_WR)
         except OSError:
@@ -88,51 +85,51 @@ def _stdin_that_ends() -> Callable[[], None]:
     return end
 
 
-async def serve_http(tasks: Tasks, host: str, port: int, listens: Listens) -> None:
-    """Serve Streamable HTTP, until a signal comes.
+async def serve_http(tasks: Tasks, host: str, port: int, on_listen: ListenCallback) -> None:
+    """Serve Streamable HTTP, until a signal arrives.
 
     Raises:
-        ConfigurationError: it can't listen there.
+        ConfigurationError: it can't listen on this address.
     """
     app = tasks.server.streamable_http_app(host=host)
     http = HttpServer(app)
 
     def hurry() -> None:
         http.handle_exit(signal.SIGINT, None)
-        tasks.hurry()
+        tasks.skip_grace()
 
-    with _listen(host, port) as listening, signals(hurry) as told:
+    with _bind_socket(host, port) as listening, stop_signals(hurry) as told:
         stopping = asyncio.ensure_future(told.wait())
         stopping.add_done_callback(lambda _: http.handle_exit(signal.SIGTERM, None))
         try:
-            # Not left to the HTTP server, which would print what keeps it from starting with all of its stack.
+            # Not left to the HTTP server, which would print a startup error with its whole traceback.
             async with app.router.lifespan_context(app):
-                listens(f"http://{_called(host)}:{listening.getsockname()[1]}/mcp")
+                on_listen(f"http://{_url_host(host)}:{listening.getsockname()[1]}/mcp")
                 await http.serve(sockets=[listening])
         finally:
             stopping.cancel()
 
 
-async def serve_unix(tasks: Tasks, path: Path, listens: Listens) -> None:
-    """Serve on a Unix socket, until a signal comes.
+async def serve_unix(tasks: Tasks, path: Path, on_listen: ListenCallback) -> None:
+    """Serve on a Unix socket, until a signal arrives.
 
     Raises:
-        ConfigurationError: it can't listen there.
+        ConfigurationError: it can't listen on this path.
     """
 
     class Status(TaskStatus[None]):
         def started(self, value: None = None) -> None:
             del value
-            listens(f"unix:{path}")
+            on_listen(f"unix:{path}")
 
-    await serve_until_signal(tasks.serve_unix(path, task_status=Status()), tasks.hurry)
+    await serve_until_signal(tasks.serve_unix(path, task_status=Status()), tasks.skip_grace)
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:8000`, `[::1]:8000`, or of a port alone, which is for this machine.
+    """Parse `127.0.0.1:8000`, `[::1]:8000`, or a port alone, which listens on this machine only.
 
     Raises:
-        ConfigurationError: it is something else.
+        ConfigurationError: the text has another form.
     """
     host, _, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -141,33 +138,33 @@ def parse_endpoint(text: str) -> tuple[str, int]:
     return bare or "127.0.0.1", int(port)
 
 
-def _called(host: str) -> str:
-    """A host as it stands in a URL. That of all addresses is no address: there it is this machine's own."""
-    usable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what is listened at was chosen
+def _url_host(host: str) -> str:
+    """Format a host for a URL. The wildcard address is not reachable, so it becomes the loopback address."""
+    usable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the user chose the address
     return f"[{usable}]" if ":" in usable else usable
 
 
-def is_open_to_others(host: str) -> bool:
-    """Whether other machines may get through to what listens there."""
+def is_reachable_from_network(host: str) -> bool:
+    """Return whether other machines may reach a server that listens on this host."""
     try:
         return not ip_address(host).is_loopback
     except ValueError:
         return host != "localhost"
 
 
-def asks_who(server: object) -> bool:
-    """Whether an HTTP server lets in only whom it knows: one of the SDK, or of FastMCP."""
+def has_authentication(server: object) -> bool:
+    """Return whether an HTTP server requires authentication: one of the SDK, or of FastMCP."""
     own = getattr(getattr(server, "settings", None), "auth", None)
     return own is not None or getattr(getattr(server, "server", None), "auth", None) is not None
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _bind_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         number = error.errno or 0
-        if number < 0:  # of `getaddrinfo`
+        if number < 0:  # from `getaddrinfo`
             why, remedy = f"there is no host {host!r}", "use an address of this machine, such as 127.0.0.1"
         elif number == errno.EADDRNOTAVAIL:
             why, remedy = os.strerror(number), "use an address of this machine, or 0.0.0.0 for all of them"
@@ -179,8 +176,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 @contextmanager
-def unwrapped() -> Generator[None]:
-    """An error of ours is raised as it is: libraries wrap it in groups on its way."""
+def unwrap_error_groups() -> Generator[None]:
+    """Raise raincheck's own errors unwrapped: libraries wrap them in groups."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -192,7 +189,7 @@ def unwrapped() -> Generator[None]:
         raise ours from group
 
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to; or a file of
 workflows that ends in .yaml, or a folder of such files, which are read again when they change.
@@ -247,8 +244,8 @@ def serve(
         wanted = {"store": store, "works": False if no_work else None, "concurrency": concurrency}
         _serve(target, http, unix, wanted, log_format, as_json=as_json)
     except RaincheckError as error:
-        # On stdio, stdout is not for that.
-        refuse_unusable(error, as_json=as_json and not (http is None and unix is None))
+        # On stdio, stdout is reserved for messages.
+        fail_with_error(error, as_json=as_json and not (http is None and unix is None))
 
 
 def _serve(
@@ -260,20 +257,20 @@ def _serve(
     *,
     as_json: bool,
 ) -> None:
-    # The SDK takes most of a second to import. Other commands do without it.
-    from raincheck.cli.loader import kept_fresh, load_tasks, stdout_aside
+    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
+    from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr, run_with_reload
 
     endpoint = None if http is None else parse_endpoint(http)
-    with stdout_aside():
+    with redirect_stdout_to_stderr():
         tasks = load_tasks(target)
     install_handler(log_format, is_quiet=endpoint is None and unix is None)
     tasks.configure(**wanted)
 
     def listens(where: str) -> None:
-        tell(f"{tasks.server.name!r} is served at {where}")
-        if endpoint is not None and is_open_to_others(endpoint[0]) and not asks_who(tasks.server):
+        echo_err(f"{tasks.server.name!r} is served at {where}")
+        if endpoint is not None and is_reachable_from_network(endpoint[0]) and not has_authentication(tasks.server):
             alone = f"--http 127.0.0.1:{endpoint[1]} is for this machine alone"
-            tell(f"anyone who reaches this machine can call it, for it asks nobody who they are: {alone}")
+            echo_err(f"anyone who reaches this machine can call it, for it asks nobody who they are: {alone}")
         if as_json:
             typer.echo(json.dumps({"name": tasks.server.name, "at": where}))
 
@@ -283,10 +280,10 @@ def _serve(
         serving = serve_unix(tasks, unix, listens)
     else:
         if sys.stdin.isatty():
-            tell(
+            echo_err(
                 f"{tasks.server.name!r} is served on stdio, which is for a host that starts this command. For a URL: "
                 f"--http 127.0.0.1:8000"
             )
         serving = serve_stdio(tasks)
-    with unwrapped():
-        asyncio.run(kept_fresh(tasks, serving))
+    with unwrap_error_groups():
+        asyncio.run(run_with_reload(tasks, serving))

@@ -1,6 +1,6 @@
-"""`raincheck tools`: what the calls of each tool become, and why.
+"""`raincheck tools`: explain what the calls of each tool become, and why.
 
-What callers of each tool get, as a table: with colours where there is a terminal.
+Printed as a table of what callers of each tool receive, with colours on a terminal.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.exit_codes import refuse_unusable, tell
-from raincheck.cli.output.results import WIDE
+from raincheck.cli.exit_codes import echo_err, fail_with_error
+from raincheck.cli.output.results import FILE_WIDTH
 from raincheck.errors import RaincheckError
-from raincheck.server.explain import ExplainedTool, Explanation, Gets, Treatment
-from raincheck.wire.fallback_text import in_words
+from raincheck.server.explain import CallerOutcome, CallerTreatment, Explanation, ToolExplanation
+from raincheck.wire.fallback_text import format_duration
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to:
 
@@ -44,16 +44,16 @@ def tools(
 
     A result that is waited for, or a task: as it is now.
     """
-    # The SDK takes most of a second to import. Other commands do without it.
-    from raincheck.cli.loader import load_tasks, stdout_aside
+    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
+    from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr
 
     try:
-        with stdout_aside():
+        with redirect_stdout_to_stderr():
             explanation = asyncio.run(load_tasks(target).explain(store))
     except RaincheckError as error:
-        refuse_unusable(error, as_json=as_json)
+        fail_with_error(error, as_json=as_json)
     for warning in explanation.warnings:
-        tell(warning)
+        echo_err(warning)
     if as_json:
         if not any(tool.measured for tool in explanation.tools):
             typer.echo(explanation.source, err=True)
@@ -62,16 +62,21 @@ def tools(
         print_explanation(explanation)
 
 
-STYLES = {Gets.RESULT: "green", Gets.TASK: "cyan", Gets.TOLD: "yellow", Gets.REFUSED: "bold red"}
+STYLES = {
+    CallerOutcome.RESULT: "green",
+    CallerOutcome.TASK: "cyan",
+    CallerOutcome.FALLBACK: "yellow",
+    CallerOutcome.REFUSED: "bold red",
+}
 
-AFTER = {Gets.TASK: "gets a task", Gets.TOLD: "is told how to go on"}
+AFTER = {CallerOutcome.TASK: "gets a task", CallerOutcome.FALLBACK: "is told how to go on"}
 
 
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
-    """Print a row for each tool, and where the measurements are from."""
+    """Print a row for each tool, and the source of the measurements."""
     console = console or Console()
     if not console.is_terminal:
-        console = Console(file=console.file, width=WIDE, color_system=None)
+        console = Console(file=console.file, width=FILE_WIDTH, color_system=None)
     if explanation.tools:
         console.print(_table(explanation.tools))
         console.print()
@@ -80,7 +85,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
     console.print(Text(explanation.source, "dim"), soft_wrap=True)
 
 
-def _table(tools: tuple[ExplainedTool, ...]) -> Table:
+def _table(tools: tuple[ToolExplanation, ...]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("tool", overflow="fold", max_width=24)
     table.add_column("measured", no_wrap=True)
@@ -94,23 +99,23 @@ def _table(tools: tuple[ExplainedTool, ...]) -> Table:
     return table
 
 
-def _measured(tool: ExplainedTool) -> str:
+def _measured(tool: ToolExplanation) -> str:
     if tool.p50_seconds is None or tool.p90_seconds is None:
         return "no calls"
     calls = "1 call" if tool.measured == 1 else f"{tool.measured} calls"
-    return f"{calls}\nhalf in {in_words(tool.p50_seconds)}\n9 of 10 in {in_words(tool.p90_seconds)}"
+    return f"{calls}\nhalf in {format_duration(tool.p50_seconds)}\n9 of 10 in {format_duration(tool.p90_seconds)}"
 
 
-def _words(treatment: Treatment) -> Text:
+def _words(treatment: CallerTreatment) -> Text:
     return Text(f"{_what(treatment)}\n", STYLES[treatment.gets]).append(treatment.why, "not bold default dim")
 
 
-def _what(treatment: Treatment) -> str:
-    if treatment.gets is Gets.REFUSED:
+def _what(treatment: CallerTreatment) -> str:
+    if treatment.gets is CallerOutcome.REFUSED:
         return "is refused"
     if treatment.waits_seconds is None:
         return "waits for the result"
     after = AFTER[treatment.gets]
     if not treatment.waits_seconds:
         return f"{after} at once"
-    return f"waits up to {in_words(treatment.waits_seconds)}, then {after}"
+    return f"waits up to {format_duration(treatment.waits_seconds)}, then {after}"

@@ -1,7 +1,4 @@
-"""`raincheck worker`: runs the tasks that servers take, and serves nobody.
-
-Working for servers: running the tasks that they took, until a signal says that it is over.
-"""
+"""`raincheck worker`: run the tasks that servers accept, without serving callers, until a signal arrives."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,17 +8,17 @@ from typing import Annotated
 import typer
 
 from raincheck.cli.commands.serve import ConcurrencyOption, TargetArgument
-from raincheck.cli.exit_codes import refuse_unusable, tell
+from raincheck.cli.exit_codes import echo_err, fail_with_error
 from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
-from raincheck.engine.signals import signals
+from raincheck.engine.signals import stop_signals
 from raincheck.errors import ConfigurationError, RaincheckError
-from raincheck.operations.describe import json_of
-from raincheck.operations.redact import shown_store
+from raincheck.operations.describe import format_json
+from raincheck.operations.redact import describe_store
 from raincheck.server import Tasks
-from raincheck.stores.factory import find_address
+from raincheck.stores.factory import resolve_address
 from raincheck.stores.url import MemoryAddress
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 TARGET is what the servers serve: a file or a module, and after a colon the Tasks in it, or the server that they are
 attached to; or workflows. A worker runs tasks of that server's name, with its tools.
@@ -59,14 +56,14 @@ def worker(
         names = None if queues is None else parse_queues(queues)
         _work(target, store, concurrency, names, log_format, as_json=as_json)
     except RaincheckError as error:
-        refuse_unusable(error, as_json=as_json)
+        fail_with_error(error, as_json=as_json)
 
 
 def parse_queues(text: str) -> frozenset[str]:
-    """The tools of a list such as `build_report,transcode`.
+    """Parse a list of tools such as `build_report,transcode`.
 
     Raises:
-        ConfigurationError: it has none, or an empty one.
+        ConfigurationError: the list is empty, or contains an empty name.
     """
     names = [name.strip() for name in text.split(",")]
     if not all(names):
@@ -83,32 +80,32 @@ def _work(
     *,
     as_json: bool,
 ) -> None:
-    # The SDK takes most of a second to import. Other commands do without it.
-    from raincheck.cli.commands.serve import unwrapped
-    from raincheck.cli.loader import kept_fresh, load_tasks, stdout_aside
+    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
+    from raincheck.cli.commands.serve import unwrap_error_groups
+    from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr, run_with_reload
 
-    with stdout_aside():
+    with redirect_stdout_to_stderr():
         tasks = load_tasks(target)
     install_handler(log_format, is_quiet=False)
-    # Also if the file says that its servers leave the running to others: that is who this is.
+    # A worker runs tasks even if the file configures its servers not to.
     tasks.configure(store=store, works=True, concurrency=concurrency, queues=queues)
-    check_shared(tasks)
+    check_store_is_shared(tasks)
 
-    def works(post: Post) -> None:
-        tell(str(post))
+    def works(post: WorkerInfo) -> None:
+        echo_err(str(post))
         if as_json:
-            typer.echo(json_of(asdict(post), indent=None))
+            typer.echo(format_json(asdict(post), indent=None))
 
-    with unwrapped():
-        asyncio.run(kept_fresh(tasks, work(tasks, works)))
+    with unwrap_error_groups():
+        asyncio.run(run_with_reload(tasks, run_worker(tasks, works)))
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """What a worker is there for."""
+class WorkerInfo:
+    """A worker's server name, store and tools."""
 
     name: str
-    """The server's."""
+    """The server's name."""
     namespace: str
     store: str
     tools: list[str]
@@ -120,31 +117,32 @@ class Post:
         return f"worker of {self.namespace!r} on {self.store}: {many}, {self.concurrency} at once{idle}"
 
 
-def check_shared(tasks: Tasks) -> None:
-    """Refuse a store that no server could put tasks into.
+def check_store_is_shared(tasks: Tasks) -> None:
+    """Check that servers can put tasks into the store.
 
     Raises:
-        ConfigurationError: it is in the memory of this process.
+        ConfigurationError: the store is in the memory of this process.
     """
-    if isinstance(find_address(tasks.options.store), MemoryAddress):
+    if isinstance(resolve_address(tasks.options.store), MemoryAddress):
         raise ConfigurationError(
             "a worker on memory: has nobody to work for, since no other process sees what is kept there: name the "
             "store that the server uses, as in --store postgresql://user@host/database"
         )
 
 
-async def work(tasks: Tasks, works: Callable[[Post], None]) -> None:
-    """Run tasks, and serve nobody, until a signal comes. What has not ended then is handed back; a second one hurries.
+async def run_worker(tasks: Tasks, on_ready: Callable[[WorkerInfo], None]) -> None:
+    """Run tasks, without serving callers, until a signal arrives.
 
-    `works` is told when it does.
+    Attempts that have not ended by then are handed back. A second signal skips the grace period. `on_ready` is called
+    when the worker is running.
 
     Raises:
-        ConfigurationError, StoreError: it can't be started.
+        ConfigurationError, StoreError: the worker can't be started.
     """
     options = tasks.options
-    with signals(tasks.hurry) as told:
+    with stop_signals(tasks.skip_grace) as told:
         async with tasks.running() as engine:
-            tools = sorted({tool.name for tool in engine.toolbox.only(options.settings.queues)})
-            store = shown_store(options.store)
-            works(Post(tasks.server.name, engine.namespace, store, tools, options.settings.concurrency))
+            tools = sorted({tool.name for tool in engine.toolbox.subset(options.settings.queues)})
+            store = describe_store(options.store)
+            on_ready(WorkerInfo(tasks.server.name, engine.namespace, store, tools, options.settings.concurrency))
             await told.wait()

@@ -1,6 +1,6 @@
-"""Three callers of the same tool: of either generation, and one without tasks, as most hosts are.
+"""The demo's three callers of one tool: one of either generation, and one without tasks, as most hosts are.
 
-The person who watches, if there is one: may answer, and need not.
+A question goes to the user, who may answer, and need not.
 """
 
 import asyncio
@@ -15,31 +15,31 @@ from mcp_types import CallToolResult, TextContent
 from rich.console import Console
 from rich.text import Text
 
-from raincheck.cli.demo.screen import Board, Line
+from raincheck.cli.demo.screen import CallerRow, DemoScreen
 from raincheck.client import TaskClient
-from raincheck.client.connection import Connection
+from raincheck.client.connection import ServerConnection
 from raincheck.clock import SystemClock
 from raincheck.core.payload import Json
 from raincheck.wire.fields import as_object
 
-ANSWERS_WITHIN = 6.0
+ANSWER_TIMEOUT = 6.0
 
 
 class Person:
-    """Asks at the terminal for a while. Nobody there, or no answer, is a yes."""
+    """Asks at the terminal for a while. Without a terminal or an answer, the answer is yes."""
 
     def __init__(self, console: Console, *, is_there: bool) -> None:
         self._console = console
         self._is_there = is_there
 
     async def ask(self, question: str) -> tuple[bool, str]:
-        """Whether they say yes, and who said it."""
+        """Return whether the answer is yes, and who gave it."""
         if not self._is_there:
             return True, "by itself"
-        prompt = Text.assemble((question, "bold"), f" [Y/n] (answers itself in {ANSWERS_WITHIN:.0f} s) ")
+        prompt = Text.assemble((question, "bold"), f" [Y/n] (answers itself in {ANSWER_TIMEOUT:.0f} s) ")
         self._console.print(prompt, end="")
         try:
-            async with asyncio.timeout(ANSWERS_WITHIN):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 line = await _next_line()
         except TimeoutError:
             self._console.print()
@@ -61,58 +61,58 @@ TOOL = "print_book"
 
 
 async def call_with_tasks(
-    board: Board, line: Line, url: str, arguments: Mapping[str, Any], mode: str, ask: ElicitationFnT | None
+    board: DemoScreen, line: CallerRow, url: str, arguments: Mapping[str, Any], mode: str, ask: ElicitationFnT | None
 ) -> tuple[str, Mapping[str, Any]]:
-    """A host that takes tasks: it is handed one, and follows it."""
+    """Call as a host with tasks: receive a task, and follow it."""
     async with TaskClient(url, mode=mode, elicitation_callback=ask) as client:
         handle = await client.call(TOOL, arguments)
         task_id = handle.task_id or ""
         line.has_task = True
-        board.tell(f"{line.name} has a task at once: {task_id[:12]}…")
+        board.print_event(f"{line.name} has a task at once: {task_id[:12]}…")
         async for update in handle:
             done = line.total if update.is_ended else update.progress.done if update.progress else None
-            board.see(line, status=update.status, says=update.message or "", done=done)
+            board.update(line, status=update.status, message=update.message or "", done=done)
         result = await handle.result()
     return task_id, value_of(result)
 
 
-async def call_without(
-    board: Board, line: Line, url: str, arguments: Mapping[str, Any]
+async def call_without_tasks(
+    board: DemoScreen, line: CallerRow, url: str, arguments: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
-    """A host that knows nothing of tasks: its model reads what it is told, and makes the next call."""
-    connection = Connection(url, lambda: Client(url, mode="legacy"), patience=30.0, clock=SystemClock())
+    """Call as a host without tasks: its model reads the answer, and makes the next call."""
+    connection = ServerConnection(url, lambda: Client(url, mode="legacy"), reconnect_timeout=30.0, clock=SystemClock())
     await connection.open()
     try:
-        board.see(line, status="waits", says="an ordinary call, which stays open")
+        board.update(line, status="waits", message="an ordinary call, which stays open")
         result, task_id = await (await connection.client()).call_tool(TOOL, dict(arguments)), ""
-        while (told := _facts(result)) is not None:
+        while (told := _live_task(result)) is not None:
             task_id, following = told["task_id"], told["next"]
             tool, call = following["tool"], following["arguments"]
             line.has_task = True
-            board.tell(f"{line.name} is told in words how to go on: its model calls {tool}")
-            board.see(line, status=told["status"], says=f"its model calls {tool}", done=told.get("progress"))
-            result = await connection.request(_calling(tool, call), within=None)
-        board.see(line, status="completed", says="", done=line.total)
+            board.print_event(f"{line.name} is told in words how to go on: its model calls {tool}")
+            board.update(line, status=told["status"], message=f"its model calls {tool}", done=told.get("progress"))
+            result = await connection.request(_tool_request(tool, call), response_timeout=None)
+        board.update(line, status="completed", message="", done=line.total)
         return task_id, value_of(result)
     finally:
         await connection.close()
 
 
-def _calling(tool: str, arguments: dict[str, Any]) -> Callable[[Client], Awaitable[CallToolResult]]:
+def _tool_request(tool: str, arguments: dict[str, Any]) -> Callable[[Client], Awaitable[CallToolResult]]:
     return lambda client: client.call_tool(tool, arguments)
 
 
-def _facts(result: CallToolResult) -> Mapping[str, Any] | None:
-    """What a caller is told of a task that has not ended; None if it has."""
+def _live_task(result: CallToolResult) -> Mapping[str, Any] | None:
+    """Return the answer's data about a task that has not ended; None if it has."""
     told = as_object(cast("Json", result.structured_content))
     return told if "task_id" in told and "next" in told else None
 
 
 def value_of(result: CallToolResult) -> Mapping[str, Any]:
-    """What the tool returned.
+    """Return the tool's result.
 
     Raises:
-        MCPError: an error.
+        MCPError: the tool returned an error.
     """
     if result.is_error:
         texts = [block.text for block in result.content if isinstance(block, TextContent)]

@@ -1,6 +1,7 @@
-"""What is seen of the demo: a line for each caller, and above them what has happened.
+"""The demo's display and its server process.
 
-The server's process: started, killed without warning, and started again.
+The display has a line for each caller, and above them the events. The server is started, killed without warning, and
+started again.
 """
 
 import asyncio
@@ -22,93 +23,93 @@ GOOD, BAD, QUIET = "green", "red", "dim"
 
 
 @dataclass(slots=True)
-class Line:
-    """One caller."""
+class CallerRow:
+    """The state of one caller."""
 
     name: str
-    speaks: str
+    protocol: str
     status: str = "waits"
     done: float = 0.0
     total: float = 0.0
-    says: str = ""
+    message: str = ""
     has_task: bool = False
-    """Whether it could find its call again."""
+    """Whether the caller could find its call again."""
 
 
-Show: TypeAlias = Literal["alive", "lines", "moments"]
-"""Callers as they change, in place; a line for each change; or only how they are at some moments, for a picture."""
+DisplayMode: TypeAlias = Literal["alive", "lines", "moments"]
+"""Callers updated in place; a line for each change; or only snapshots at some moments, for a picture."""
 
 
-class Board:
-    """Shows it."""
+class DemoScreen:
+    """Displays the demo."""
 
-    def __init__(self, console: Console, show: Show) -> None:
+    def __init__(self, console: Console, show: DisplayMode) -> None:
         self.console = console
-        self._show: Show = show
-        self.lines: list[Line] = []
+        self._show: DisplayMode = show
+        self.rows: list[CallerRow] = []
         self._began = time.monotonic()
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
         self._told: dict[str, str] = {}
         self._changed = asyncio.Event()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         if self._show == "alive":
             self._live.start()
 
     def pause(self) -> None:
-        """Leave the terminal to somebody else for a while."""
+        """Release the terminal for other output."""
         self._live.stop()
 
-    def end(self) -> None:
-        """Leave the callers as they are now."""
+    def finish(self) -> None:
+        """Print the callers' final state."""
         self._live.stop()
         if self._show != "lines":
             self.console.print(self._render())
 
     def snapshot(self) -> None:
-        """Keep a picture of how they are, where they are not seen change."""
+        """Print the callers' current state, unless their changes are shown anyway."""
         if self._show == "moments":
             self.console.print(self._render(), "")
 
-    def tell(self, what: str, style: str | None = None) -> None:
-        """Something that happened."""
+    def print_event(self, what: str, style: str | None = None) -> None:
+        """Print an event."""
         passed = f"{time.monotonic() - self._began:5.1f} s  "
         self.console.print(Text.assemble((passed, QUIET), (what, style or "")), soft_wrap=True)
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until the callers are as they should be."""
-        while not is_so():
+    async def wait_until(self, predicate: Callable[[], bool]) -> None:
+        """Wait until the callers satisfy the predicate."""
+        while not predicate():
             self._changed.clear()
             await self._changed.wait()
 
-    def see(self, line: Line, *, status: str, says: str | None = None, done: float | None = None) -> None:
-        """What has become of a caller."""
+    def update(self, row: CallerRow, *, status: str, message: str | None = None, done: float | None = None) -> None:
+        """Update a caller's state."""
         self._changed.set()
-        line.status = status
-        line.says = line.says if says is None else says
-        line.done = line.done if done is None else done
-        summary = f"{line.name} ({line.speaks}): {status}{f', {line.says}' if line.says else ''}"
-        if self._show == "lines" and self._told.get(line.name) != summary:
-            self._told[line.name] = summary
-            self.tell(summary)
+        row.status = status
+        row.message = row.message if message is None else message
+        row.done = row.done if done is None else done
+        summary = f"{row.name} ({row.protocol}): {status}{f', {row.message}' if row.message else ''}"
+        if self._show == "lines" and self._told.get(row.name) != summary:
+            self._told[row.name] = summary
+            self.print_event(summary)
 
     def _render(self) -> RenderableType:
         table = Table(box=None, padding=(0, 2), show_header=False)
-        for line in self.lines:
+        for line in self.rows:
             style = GOOD if line.status == "completed" else "cyan"
             bar = ProgressBar(
                 total=line.total or 1, completed=line.done, width=24, complete_style=style, finished_style=GOOD
             )
             status = Text(line.status, GOOD if line.status == "completed" else "yellow")
-            table.add_row(Text(line.name, "bold"), Text(line.speaks, QUIET), bar, status, Text(line.says, QUIET))
+            table.add_row(Text(line.name, "bold"), Text(line.protocol, QUIET), bar, status, Text(line.message, QUIET))
         return Group(Text(), table)
 
 
 READY_WITHIN = 30.0
 
 
-class Stage:
-    """One server on one port of this machine, with a folder of its own."""
+class DemoServer:
+    """One server on one port of this machine, with its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -125,7 +126,7 @@ class Stage:
 
     @property
     def printed_twice(self) -> int:
-        """How many chapters were printed more than once."""
+        """The number of chapters that were printed more than once."""
         printed = (self.folder / "printed.txt").read_text().splitlines()
         return len(printed) - len(set(printed))
 
@@ -133,7 +134,7 @@ class Stage:
         """Start the server, and wait until it listens."""
         command = (sys.executable, "-m", "raincheck.cli.demo.server", str(self.port), str(self.folder))
         with (self.folder / "server.log").open("ab") as log:
-            # It ends when its stdin does, so that it does not outlive whoever plays with it.
+            # The server exits when its stdin closes, so that it does not outlive the demo.
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log
             )
@@ -144,7 +145,7 @@ class Stage:
                 await asyncio.sleep(0.05)
 
     async def kill(self) -> None:
-        """End it as a crash would: nothing in it gets to tidy up."""
+        """Kill the server without cleanup, as a crash would."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()

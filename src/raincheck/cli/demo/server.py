@@ -14,14 +14,14 @@ from raincheck import TaskContext
 from raincheck.server import Tasks
 
 CHAPTER_TAKES = 0.4
-"""Seconds."""
+"""Seconds to print a chapter."""
 
 FOLDER = Path(sys.argv[2] if len(sys.argv) > 2 else ".")
 
 mcp = MCPServer("demo", log_level="ERROR")
-# So that a demo need not be long: what was left behind is taken up soon, and callers without tasks are told soon.
-hasty = replace(Tasks.DEFAULTS, lease=1.5, look_every=0.5)
-tasks = Tasks(mcp, FOLDER / "tasks.db", settings=hasty, plain_wait=2.5)
+# Short times keep the demo short: interrupted tasks resume soon, and callers without tasks get an answer soon.
+demo_settings = replace(Tasks.DEFAULTS, lease=1.5, poll_interval=0.5)
+tasks = Tasks(mcp, FOLDER / "tasks.db", settings=demo_settings, fallback_wait=2.5)
 
 
 class Binding(BaseModel):

@@ -1,9 +1,4 @@
-"""How the demo goes: everybody calls, the server is killed, and everybody gets what they called for.
-
-The demo from its beginning to what is shown of its end.
-
-The command.
-"""
+"""The demo's scenario, its command and its summary: all call, the server is killed, and all get their results."""
 
 import asyncio
 import json
@@ -22,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.demo.callers import Person, call_with_tasks, call_without
-from raincheck.cli.demo.screen import BAD, GOOD, QUIET, Board, Line, Show, Stage
-from raincheck.cli.exit_codes import run_tidily
+from raincheck.cli.demo.callers import Person, call_with_tasks, call_without_tasks
+from raincheck.cli.demo.screen import BAD, GOOD, QUIET, CallerRow, DemoScreen, DemoServer, DisplayMode
+from raincheck.cli.exit_codes import run_with_signals
 from raincheck.clock import SystemClock
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, TaskId
@@ -32,26 +27,26 @@ from raincheck.stores.factory import open_store
 
 CHAPTERS = 12
 KILLED_AT = 3
-"""Chapters that the first caller has, at least, when the server is killed."""
+"""The minimum number of chapters that the first caller has when the server is killed."""
 
 DOWN_FOR = 1.0
-"""Seconds for which there is no server."""
+"""Seconds without a server."""
 
-NEWER, OLDER, WITHOUT = "tasks of 2026-07-28", "tasks of 2025-11-25", "no tasks"
-CALLERS = {"anna": NEWER, "ben": OLDER, "cleo": WITHOUT}
+V2026, V2025, FALLBACK = "tasks of 2026-07-28", "tasks of 2025-11-25", "no tasks"
+CALLERS = {"anna": V2026, "ben": V2025, "cleo": FALLBACK}
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What came of it, by the callers' names."""
+class DemoResult:
+    """The outcome of the demo, by the callers' names."""
 
     results: Mapping[str, Mapping[str, Any]]
     tasks: Mapping[str, str]
     printed_twice: int
-    """Chapters that were cut off half-way, and done again."""
+    """Chapters that were interrupted half-way, and repeated."""
 
     @property
-    def is_right(self) -> bool:
+    def is_correct(self) -> bool:
         pages = sum(10 * chapter for chapter in range(1, CHAPTERS + 1))
         return self.results.keys() == CALLERS.keys() and all(
             result.get("title") == title_of(name) and result.get("pages") == pages
@@ -63,57 +58,59 @@ def title_of(name: str) -> str:
     return f"The book of {name}"
 
 
-async def play(board: Board, folder: Path, person: Person) -> Ending:
-    """Play it all. The store is left in the folder."""
-    stage = Stage(folder)
-    board.tell("a server starts, on one SQLite file; its tool prints a book, chapter by chapter")
+async def run_scenario(board: DemoScreen, folder: Path, person: Person) -> DemoResult:
+    """Run the whole scenario. The store is left in the folder."""
+    stage = DemoServer(folder)
+    board.print_event("a server starts, on one SQLite file; its tool prints a book, chapter by chapter")
     await stage.start()
-    board.lines = [Line(name, speaks, total=CHAPTERS) for name, speaks in CALLERS.items()]
-    board.begin()
+    board.rows = [CallerRow(name, speaks, total=CHAPTERS) for name, speaks in CALLERS.items()]
+    board.start()
     try:
         async with asyncio.TaskGroup() as callers:
-            ask = _asking(board, person)
-            jobs = {line.name: callers.create_task(_call(board, line, stage.url, ask)) for line in board.lines}
-            await board.until(lambda: board.lines[0].done >= KILLED_AT and all(line.has_task for line in board.lines))
+            ask = _elicitation_callback(board, person)
+            jobs = {line.name: callers.create_task(_call(board, line, stage.url, ask)) for line in board.rows}
+            await board.wait_until(
+                lambda: board.rows[0].done >= KILLED_AT and all(line.has_task for line in board.rows)
+            )
             await _crash(board, stage)
-        board.end()
+        board.finish()
     finally:
         board.pause()
         await stage.kill()
     ended = {name: job.result() for name, job in jobs.items()}
     results = {name: result for name, (_, result) in ended.items()}
-    return Ending(results, {name: task for name, (task, _) in ended.items()}, stage.printed_twice)
+    return DemoResult(results, {name: task for name, (task, _) in ended.items()}, stage.printed_twice)
 
 
-async def _crash(board: Board, stage: Stage) -> None:
+async def _crash(board: DemoScreen, stage: DemoServer) -> None:
     await stage.kill()
-    board.tell("the server is killed in the middle of it (SIGKILL)", BAD)
-    for line in board.lines:
-        board.see(line, status="server gone")
+    board.print_event("the server is killed in the middle of it (SIGKILL)", BAD)
+    for line in board.rows:
+        board.update(line, status="server gone")
     board.snapshot()
     await asyncio.sleep(DOWN_FOR)
     await stage.start()
-    board.tell("another one starts on the same file: what was unfinished goes on where it was", GOOD)
+    board.print_event("another one starts on the same file: what was unfinished goes on where it was", GOOD)
 
 
-async def _call(board: Board, line: Line, url: str, ask: ElicitationFnT) -> tuple[str, Mapping[str, Any]]:
+async def _call(board: DemoScreen, line: CallerRow, url: str, ask: ElicitationFnT) -> tuple[str, Mapping[str, Any]]:
     arguments: dict[str, Any] = {"title": title_of(line.name), "chapters": CHAPTERS}
-    if line.speaks == WITHOUT:
-        return await call_without(board, line, url, arguments)
-    if line.speaks == OLDER:
+    if line.protocol == FALLBACK:
+        return await call_without_tasks(board, line, url, arguments)
+    if line.protocol == V2025:
         return await call_with_tasks(board, line, url, arguments, "legacy", None)
     return await call_with_tasks(board, line, url, {**arguments, "special": True}, "auto", ask)
 
 
-def _asking(board: Board, person: Person) -> ElicitationFnT:
+def _elicitation_callback(board: DemoScreen, person: Person) -> ElicitationFnT:
     async def ask(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         del context
         board.pause()
         try:
             is_yes, by = await person.ask(params.message)
         finally:
-            board.begin()
-        board.tell(f"the task asks: {params.message} {'Yes' if is_yes else 'No'}, {by}", "cyan")
+            board.start()
+        board.print_event(f"the task asks: {params.message} {'Yes' if is_yes else 'No'}, {by}", "cyan")
         return ElicitResult(action="accept", content={"leather": is_yes})
 
     return ask
@@ -122,18 +119,18 @@ def _asking(board: Board, person: Person) -> ElicitationFnT:
 OK = ("  ok  ", GOOD)
 
 
-async def run(console: Console, folder: Path, show: Show) -> tuple[Ending, Sequence[HistoryEntry]]:
-    """Play it, and return what came of it and what the store remembers of the first task."""
+async def run(console: Console, folder: Path, show: DisplayMode) -> tuple[DemoResult, Sequence[HistoryEntry]]:
+    """Run the demo, and return its outcome and the history of the first task."""
     person = Person(console, is_there=console.is_terminal and sys.stdin.isatty())
-    ending = await play(Board(console, show), folder, person)
+    ending = await run_scenario(DemoScreen(console, show), folder, person)
     async with open_store(folder / "tasks.db") as store:
         task_id = TaskId(next(iter(ending.tasks.values())))
-        history = await store.history(task_id, Scope.within("demo"), now=SystemClock().now())
+        history = await store.history(task_id, Scope.for_namespace("demo"), now=SystemClock().now())
     return ending, history
 
 
-def show_ending(console: Console, ending: Ending, history: Sequence[HistoryEntry]) -> None:
-    """What everybody has got, and what happened to the first task."""
+def print_summary(console: Console, ending: DemoResult, history: Sequence[HistoryEntry]) -> None:
+    """Print each caller's result, and the first task's history."""
     console.print()
     for name, result in ending.results.items():
         console.print(Text.assemble(OK, f"{name} has {json.dumps(result)}"), soft_wrap=True)
@@ -150,11 +147,11 @@ def show_ending(console: Console, ending: Ending, history: Sequence[HistoryEntry
         note = f"{notes} … {others[-1].note}" if others else notes
         table.add_row(Text(after, QUIET), str(event), str(first_entry.after), Text(note, QUIET))
     console.print(table)
-    if not ending.is_right:
+    if not ending.is_correct:
         console.print(Text("Something did not come out right: see above.", BAD))
 
 
-def row_of(entry: HistoryEntry) -> dict[str, str | int | None]:
+def history_entry_to_json(entry: HistoryEntry) -> dict[str, str | int | None]:
     return {"at": entry.at.isoformat(), "event": str(entry.event), "phase": str(entry.after), "attempt": entry.attempt}
 
 
@@ -174,17 +171,21 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print what came of it as JSON, and nothing else.")] = False,
 ) -> None:
     """See it work: three kinds of callers, one tool, and a server that is killed in the middle."""
-    # Here, since the SDK takes most of a second to import, and other commands do without.
-    from raincheck.cli.remote.connect import quiet
+    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
+    from raincheck.cli.remote.connect import silence_library_logs
 
-    # What the SDK has to say of connections that are cut off is said on the board.
-    quiet()
+    # The display reports broken connections instead of the SDK's log.
+    silence_library_logs()
     console = Console(quiet=as_json)
     with tempfile.TemporaryDirectory(prefix="raincheck-demo-") as folder:
-        ending, history = run_tidily(run(console, Path(folder), "alive" if console.is_terminal else "lines"))
+        ending, history = run_with_signals(run(console, Path(folder), "alive" if console.is_terminal else "lines"))
     if as_json:
         facts = {"results": ending.results, "tasks": ending.tasks, "printed_twice": ending.printed_twice}
-        typer.echo(json.dumps(facts | {"right": ending.is_right, "history": [row_of(entry) for entry in history]}))
+        typer.echo(
+            json.dumps(
+                facts | {"right": ending.is_correct, "history": [history_entry_to_json(entry) for entry in history]}
+            )
+        )
     else:
-        show_ending(console, ending, history)
-    raise typer.Exit(0 if ending.is_right else 1)
+        print_summary(console, ending, history)
+    raise typer.Exit(0 if ending.is_correct else 1)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from raincheck.cli.exit_codes import tell
-from raincheck.operations.describe import harmless
+from raincheck.cli.exit_codes import echo_err
+from raincheck.operations.describe import printable_lines
 from raincheck.tracebacks import FailureMessage, format_traceback
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 
-WINDOW = 10.0
-"""Seconds in which a warning or an error is written once, however often it is logged."""
+REPEAT_WINDOW = 10.0
+"""Seconds within which repeated warnings and errors are written once."""
 
 MAX_TRACKED = 1_000
-"""Distinct warnings and errors of one window. More than these are all written."""
+"""The maximum number of distinct warnings and errors that are tracked per window. Any others are always written."""
 
 REPEAT_LENGTH = 300
-"""Characters of a repeated message that its count shows."""
+"""The maximum number of characters of a repeated message that are shown with its count."""
 
 NOT_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 """Attributes of a record that are written under another name, or not at all."""
@@ -56,7 +56,7 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", TIME)
 
     def format(self, record: logging.LogRecord) -> str:
-        return harmless(super().format(record)).replace("\n", "\n    ")
+        return printable_lines(super().format(record)).replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):
@@ -87,12 +87,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def _carried(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields that the caller added to a record."""
+    """Return the fields that the caller added to a record."""
     return {name: value for name, value in vars(record).items() if name not in NOT_FIELDS}
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it, or else its representation."""
+    """Return a value as JSON, or else its representation."""
     try:
         return json.loads(json.dumps(value, allow_nan=False, default=str))
     except (TypeError, ValueError, RecursionError):
@@ -128,7 +128,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
             super().emit(record)
 
     def _count_repeat(self, record: logging.LogRecord) -> bool:
-        """Whether an identical record was written in this window."""
+        """Return whether an identical record was written in this window."""
         message = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         traceback = None if error is None else hash(format_traceback(error))
@@ -137,7 +137,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
             self._seen[key]["repeated"] += 1
             return True
         if not self._seen:
-            self._schedule(WINDOW, self._end_window)
+            self._schedule(REPEAT_WINDOW, self._end_window)
         if len(self._seen) < MAX_TRACKED:
             facts = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname}
             self._seen[key] = {**facts, "msg": message.partition("\n")[0][:REPEAT_LENGTH], "repeated": 0}
@@ -150,7 +150,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
             self._seen.clear()
             for facts in seen:
                 if facts["repeated"]:
-                    message = f"repeated {facts['repeated']} times within {WINDOW:g} s: {facts['msg']}"
+                    message = f"repeated {facts['repeated']} times within {REPEAT_WINDOW:g} s: {facts['msg']}"
                     super().emit(logging.makeLogRecord({**facts, "msg": message}))
         finally:
             self.release()
@@ -166,7 +166,8 @@ def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
     Those wrap lines at the width of a terminal, and block the event loop while they render a traceback. Handlers that
     the loaded program installed itself stay. `is_quiet` is for stdio, where hosts show each line of stderr as an error.
     """
-    # A tenth of a second to import, which most commands do without. With a server, it is loaded already.
+    # Imported here: this takes a tenth of a second, and most commands don't need it. With a server, it is loaded
+    # already.
     from rich.logging import RichHandler
 
     root, fastmcp = logging.getLogger(), logging.getLogger("fastmcp")
@@ -181,7 +182,7 @@ def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
     # A handler beside the SDK's, such as one that exports logs, leaves stderr to us.
     if own and not of_sdk and not of_fastmcp:
         if log_format is not None:
-            tell("--log-format has no effect: the program configures logging itself")
+            echo_err("--log-format has no effect: the program configures logging itself")
         return
     handler = LogHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
@@ -192,6 +193,6 @@ def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
 
 
 def _is_of_sdk(handler: "RichHandler") -> bool:
-    """Whether the SDK made it, and not a program: its format and its console tell."""
+    """Return whether the SDK, and not a program, made the handler. Its format and its console identify it."""
     style = handler.formatter and (vars(handler.formatter)["_fmt"], handler.formatter.datefmt)
     return handler.rich_tracebacks and handler.console.stderr and style == ("%(message)s", None)

@@ -1,8 +1,7 @@
-"""The result of a tool: for a person to read, or as JSON.
+"""Print tool results, the tools of a server, and tasks.
 
-The tools of a server: found by name, and listed with their arguments.
-
-How tasks are told of on a terminal: short, in one line, and with nothing in it that a terminal would obey.
+Results are printed for a person to read, or as JSON. Tools are found by name, and listed with their arguments. The
+status of a task is formatted for one cell of a table, with untrusted text escaped.
 """
 
 import difflib
@@ -28,12 +27,12 @@ from rich.console import Console
 from rich.highlighter import JSONHighlighter
 from rich.text import Text
 
-from raincheck.cli.exit_codes import Ending, Unusable
-from raincheck.cli.prompts.arguments import as_object, in_words
+from raincheck.cli.exit_codes import ExitCode, UsageError
+from raincheck.cli.prompts.arguments import as_object, describe_schema
 from raincheck.core.lifecycle import Status
 from raincheck.core.records import Task
-from raincheck.operations.describe import harmless, json_of, printable
-from raincheck.wire.fallback_text import clipped
+from raincheck.operations.describe import format_json, printable, printable_lines
+from raincheck.wire.fallback_text import clip_text
 
 STYLES = {
     Status.WORKING: "cyan",
@@ -45,23 +44,23 @@ STYLES = {
 
 TOOL_ERROR = "red"
 
-WIDE = 160
-"""The width of a table that goes into a file, where there is no screen to fit."""
+FILE_WIDTH = 160
+"""The width of a table that is written to a file, where there is no screen to fit."""
 
 
-def make_console(*, is_error: bool = False, wide: int = WIDE) -> Console:
-    """Where to print: as wide as the terminal and with colours, or else wide and plain."""
+def make_console(*, is_error: bool = False, width: int = FILE_WIDTH) -> Console:
+    """Return a console as wide as the terminal and with colours, or a wide and plain one without a terminal."""
     console = Console(stderr=is_error)
-    return console if console.is_terminal else Console(stderr=is_error, width=wide, color_system=None)
+    return console if console.is_terminal else Console(stderr=is_error, width=width, color_system=None)
 
 
-def told_status(task: Task) -> Text:
-    """The status, and while the task lives the phase."""
+def format_status(task: Task) -> Text:
+    """Format the status and, while the task is live, the phase."""
     return _styled(task, str(task.status) if task.is_terminal else f"{task.status} ({task.phase})")
 
 
-def told_phase(task: Task) -> Text:
-    """The phase, unless somebody has to answer: then it matters more that they do."""
+def format_phase(task: Task) -> Text:
+    """Format the phase, or the status if the task waits for an answer, which matters more."""
     return _styled(task, task.status if task.status is Status.INPUT_REQUIRED else task.phase)
 
 
@@ -70,11 +69,11 @@ def _styled(task: Task, word: str) -> Text:
 
 
 MOST_PAGES = 100
-"""Of a list of tools: a server that pages in circles must not hang us."""
+"""The maximum number of pages of a tool list: a server whose cursors form a cycle must not hang the command."""
 
 
 async def list_tools(client: Client) -> list[Tool]:
-    """All tools of a server."""
+    """Return all tools of a server."""
     tools: list[Tool] = []
     cursor: str | None = None
     for _ in range(MOST_PAGES):
@@ -87,10 +86,10 @@ async def list_tools(client: Client) -> list[Tool]:
 
 
 def find_tool(tools: list[Tool], name: str) -> Tool:
-    """The tool of this name.
+    """Return the tool with this name.
 
     Raises:
-        Unusable: there is none; it says which one may be meant.
+        UsageError: there is none. The error suggests a similar name.
     """
     found = next((tool for tool in tools if tool.name == name), None)
     if found is not None:
@@ -98,16 +97,16 @@ def find_tool(tools: list[Tool], name: str) -> Tool:
     names = [tool.name for tool in tools]
     near = difflib.get_close_matches(name, names, n=1)
     if near:
-        raise Unusable(f"the server has no tool {name!r}: did you mean {printable(near[0])!r}?")
+        raise UsageError(f"the server has no tool {name!r}: did you mean {printable(near[0])!r}?")
     has = f"it has {printable(', '.join(names))}" if names else "it has none at all"
-    raise Unusable(f"the server has no tool {name!r}: {has}")
+    raise UsageError(f"the server has no tool {name!r}: {has}")
 
 
 def print_tools(tools: list[Tool], *, as_json: bool) -> None:
-    """Print each tool: what it does, and what it takes."""
+    """Print each tool with its description and its arguments."""
     if as_json:
         shown = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
-        typer.echo(json_of(shown))
+        typer.echo(format_json(shown))
         return
     console = make_console()
     if not tools:
@@ -121,53 +120,53 @@ def print_tools(tools: list[Tool], *, as_json: bool) -> None:
 def _print_tool(tool: Tool, console: Console) -> None:
     console.print(Text(printable(tool.name), "bold"), soft_wrap=True)
     if tool.description:
-        console.print(Text(f"  {printable(clipped(tool.description))}"), soft_wrap=True)
+        console.print(Text(f"  {printable(clip_text(tool.description))}"), soft_wrap=True)
     schema = tool.input_schema
     required = cast("list[str]", schema.get("required") or [])
     for name, kind in as_object(schema.get("properties")).items():
         kind = as_object(kind)
-        words = [in_words(kind, schema)]
+        words = [describe_schema(kind, schema)]
         if name not in required:
             words.append(f"default {json.dumps(kind['default'])}" if kind.get("default") is not None else "optional")
-        said = f": {clipped(str(kind['description']))}" if kind.get("description") else ""
+        said = f": {clip_text(str(kind['description']))}" if kind.get("description") else ""
         line = Text(f"  {printable(str(name))} ", "cyan")
         console.print(line.append(printable(f"({', '.join(words)}){said}"), "default"), soft_wrap=True)
 
 
 WRAPPED = "result"
-"""Where servers put a value that is no object."""
+"""The key under which servers wrap a value that is not an object."""
 
 
-def print_result(result: CallToolResult, *, as_json: bool) -> Ending:
-    """Print it. An error of the tool goes to stderr, unless it is read by a program.
+def print_result(result: CallToolResult, *, as_json: bool) -> ExitCode:
+    """Print a result. A tool's error goes to stderr, unless the output is JSON.
 
     Raises:
         OSError: it can't be written.
     """
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where it was closed
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - None if it was closed
         raise OSError(errno.EBADF, "stdout is closed")
-    ending = Ending.FAILED if result.is_error else Ending.DONE
+    ending = ExitCode.FAILED if result.is_error else ExitCode.SUCCESS
     if as_json:
         shown = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        typer.echo(json_of(shown))
+        typer.echo(format_json(shown))
         return ending
     console = Console(stderr=bool(result.is_error), soft_wrap=True)
     structured = _structured(result)
     if not console.is_terminal:
-        # What goes into a file goes there as it is.
-        shown = [] if structured is None else [json_of(structured)]
+        # Output to a file is not escaped.
+        shown = [] if structured is None else [format_json(structured)]
         for text in [*_texts(result), *shown]:
             typer.echo(text, err=bool(result.is_error), color=True)
         return ending
     for text in _texts(result):
-        console.print(harmless(text), style="red" if result.is_error else None, markup=False, highlight=False)
+        console.print(printable_lines(text), style="red" if result.is_error else None, markup=False, highlight=False)
     if structured is not None:
-        console.print(JSONHighlighter()(json_of(structured)))
+        console.print(JSONHighlighter()(format_json(structured)))
     return ending
 
 
 def _structured(result: CallToolResult) -> Any:  # noqa: ANN401 - any JSON
-    """What to print as JSON; None if the text says it all."""
+    """Return the value to print as JSON; None if the text already contains all of it."""
     value: Any = result.structured_content
     if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != {WRAPPED}:
         return cast("Any", value)
@@ -177,7 +176,7 @@ def _structured(result: CallToolResult) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _texts(result: CallToolResult) -> list[str]:
-    """The blocks in words, without those that only repeat what is printed as JSON."""
+    """Return the texts of the blocks, without those that only repeat what is printed as JSON."""
     said = _structured(result)
     if said is None:
         return [_in_words(block) for block in result.content]

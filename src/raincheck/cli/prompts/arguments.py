@@ -1,6 +1,6 @@
-"""Arguments of a tool, as they are written in a shell: `year=2026 tags:='["a"]' @more.json`.
+"""Parse and check a tool's arguments as written in a shell: `year=2026 tags:='["a"]' @more.json`.
 
-What a JSON schema wants: in words for a person, and of a text that one typed.
+The types of a JSON schema are described in words for the user, and decide how a typed text is parsed.
 """
 
 import difflib
@@ -12,71 +12,73 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from raincheck.cli.exit_codes import Unusable
-from raincheck.wire.fallback_text import clipped
+from raincheck.cli.exit_codes import UsageError
+from raincheck.wire.fallback_text import clip_text
 
 Schema = Mapping[str, Any]
 
 INTEGER = re.compile(r"[+-]?[0-9]+")
 
-MOST_STEPS = 20
-"""How far to follow a schema that points elsewhere: some point at themselves."""
+MAX_REF_DEPTH = 20
+"""The maximum depth of references to follow: some schemas refer to themselves."""
 
 YES, NO = ("true", "yes", "y", "on"), ("false", "no", "n", "off")
 
 
-def options_of(schema: Schema, root: Schema, steps: int = MOST_STEPS) -> Iterator[Schema]:
-    """The schemas of which a value has to fit one, without those that only point at others."""
-    if steps == 0:
+def schema_alternatives(schema: Schema, root: Schema, max_depth: int = MAX_REF_DEPTH) -> Iterator[Schema]:
+    """Yield the schemas of which a value has to match one, with references resolved."""
+    if max_depth == 0:
         return
     if "$ref" in schema:
-        yield from options_of(_target(str(schema["$ref"]), root), root, steps - 1)
+        yield from schema_alternatives(_target(str(schema["$ref"]), root), root, max_depth - 1)
         return
     parts = [*_schemas(schema, "anyOf"), *_schemas(schema, "oneOf"), *_schemas(schema, "allOf")]
     for part in parts:
-        yield from options_of(part, root, steps - 1)
+        yield from schema_alternatives(part, root, max_depth - 1)
     if not parts:
         yield schema
 
 
 def types_of(schema: Schema, root: Schema) -> list[str]:
-    """The types that a value may have; none if any will do."""
+    """Return the types that a value may have; empty if any type is allowed."""
     found: list[str] = []
-    for option in options_of(schema, root):
+    for option in schema_alternatives(schema, root):
         said = option.get("type")
         found += cast("list[str]", said) if isinstance(said, list) else [str(said)] if said else []
     return list(dict.fromkeys(found))
 
 
 def choices_of(schema: Schema, root: Schema) -> list[Any]:
-    """The values of which it has to be one; none if there are no such values."""
+    """Return the allowed values; empty if the schema does not enumerate them."""
     found: list[Any] = []
-    for option in options_of(schema, root):
+    for option in schema_alternatives(schema, root):
         found += [option["const"]] if "const" in option else option.get("enum", [])
     return found
 
 
 def titles_of(schema: Schema, root: Schema) -> list[str]:
-    """What the choices are called, as many as there are."""
+    """Return the titles of the choices, one for each."""
     names = cast("list[str]", schema.get("enumNames", []))
     choices = choices_of(schema, root)
     if len(names) == len(choices):
         return [str(name) for name in names]
-    titled = {json.dumps(one.get("const")): one.get("title") for one in options_of(schema, root) if "const" in one}
+    titled = {
+        json.dumps(one.get("const")): one.get("title") for one in schema_alternatives(schema, root) if "const" in one
+    }
     return [str(titled.get(json.dumps(choice)) or _shown(choice)) for choice in choices]
 
 
-def in_words(schema: Schema, root: Schema) -> str:
-    """What a value should be, such as `integer`, `one of a, b` or `array of string`."""
+def describe_schema(schema: Schema, root: Schema) -> str:
+    """Describe an allowed value, such as `integer`, `one of a, b` or `array of string`."""
     choices = choices_of(schema, root)
     if choices:
         return f"one of {', '.join(map(_shown, choices))}"
-    words = [_type_in_words(option, root) for option in options_of(schema, root)]
+    words = [_type_in_words(option, root) for option in schema_alternatives(schema, root)]
     return " or ".join(dict.fromkeys(word for word in words if word)) or "anything"
 
 
-def read_value(text: str, schema: Schema, root: Schema) -> Any:  # noqa: ANN401 - whatever the schema wants
-    """What a text means, by what the schema wants. One that can't be that stays a text, and is refused later."""
+def parse_value(text: str, schema: Schema, root: Schema) -> Any:  # noqa: ANN401 - any type that the schema allows
+    """Parse a text as a type that the schema allows. A text that fits none stays a string, and is rejected later."""
     choices = choices_of(schema, root)
     for choice in choices:
         if text == _shown(choice):
@@ -104,14 +106,16 @@ def _as_type(text: str, kind: str, schema: Schema, root: Schema) -> Any:  # noqa
         case "object" | "array" if text.lstrip().startswith("{" if kind == "object" else "["):
             return json.loads(text)
         case "array" if "string" not in types_of(schema, root):
-            return [read_value(text, items_of(schema, root), root)]
+            return [parse_value(text, items_of(schema, root), root)]
         case _:
             raise ValueError(text)
 
 
 def items_of(schema: Schema, root: Schema) -> Schema:
-    """What the items of an array have to be."""
-    return next((as_object(one["items"]) for one in options_of(schema, root) if "items" in one), dict[str, Any]())
+    """Return the schema of an array's items."""
+    return next(
+        (as_object(one["items"]) for one in schema_alternatives(schema, root) if "items" in one), dict[str, Any]()
+    )
 
 
 def _finite(text: str) -> float:
@@ -119,7 +123,7 @@ def _finite(text: str) -> float:
         return int(text)
     value = float(text)
     if not math.isfinite(value):
-        # JSON has no word for it.
+        # JSON has no representation for it.
         raise ValueError(text)
     return value
 
@@ -136,7 +140,7 @@ def _type_in_words(schema: Schema, root: Schema) -> str:
     words: list[str] = []
     for kind in cast("list[str]", said) if isinstance(said, list) else [said] if said else []:
         if kind == "array" and isinstance(schema.get("items"), Mapping):
-            words.append(f"array of {in_words(schema['items'], root)}")
+            words.append(f"array of {describe_schema(schema['items'], root)}")
         elif kind == "string" and schema.get("format"):
             words.append(f"string ({schema['format']})")
         else:
@@ -158,7 +162,7 @@ def _target(ref: str, root: Schema) -> Schema:
 
 
 def as_object(value: object) -> Schema:
-    """The value, or nothing if it is no object."""
+    """Return the value, or an empty object if it is not an object."""
     return cast("Schema", value) if isinstance(value, Mapping) else {}
 
 
@@ -166,25 +170,25 @@ def _shown(choice: object) -> str:
     return choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False)
 
 
-PAIR = re.compile(r"(.+?)(:?=)(.*)", re.DOTALL)
+ARGUMENT_PATTERN = re.compile(r"(.+?)(:?=)(.*)", re.DOTALL)
 
 STDIN = "-"
 
 
 def read_files(words: Sequence[str]) -> list[str | dict[str, Any]]:
-    """The words, with what is in the files that they name, and in stdin. It is read before anything is begun.
+    """Replace `@file` and `-` by the content of the file and of stdin. All are read before the call starts.
 
     Raises:
-        Unusable: one of them can't be read.
+        UsageError: one of them can't be read.
     """
     return [_read_object(word) if word == STDIN or word.startswith("@") else word for word in words]
 
 
-def read_arguments(words: Sequence[str | Mapping[str, Any]], schema: Schema) -> dict[str, Any]:
-    """What the words mean for a tool, or a form, of this schema. What is said later counts.
+def parse_arguments(words: Sequence[str | Mapping[str, Any]], schema: Schema) -> dict[str, Any]:
+    """Parse the words as arguments for a tool, or a form, of this schema. Later words override earlier ones.
 
     Raises:
-        Unusable: one of them can't be understood; it says how to write it.
+        UsageError: a word can't be parsed. The error says how to write it.
     """
     read: dict[str, Any] = {}
     named: set[str] = set()
@@ -194,46 +198,46 @@ def read_arguments(words: Sequence[str | Mapping[str, Any]], schema: Schema) -> 
             continue
         name, is_json, text = _split(word)
         kind = as_object(as_object(schema.get("properties")).get(name))
-        value = _read_json(name, text) if is_json else read_value(text, kind, schema)
+        value = _read_json(name, text) if is_json else parse_value(text, kind, schema)
         if name in named and isinstance(read[name], list) and isinstance(value, list):
             # An array, item by item: tag=a tag=b.
             value = cast("list[Any]", read[name]) + cast("list[Any]", value)
         elif name in named and "array" not in types_of(kind, schema):
-            raise Unusable(f"{name!r} is given twice: give it once")
+            raise UsageError(f"{name!r} is given twice: give it once")
         named.add(name)
         read[name] = value
     return read
 
 
 def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Schema, verb: str = "called") -> None:
-    """Refuse what does not fit the schema, before anything is sent.
+    """Check arguments against the schema before anything is sent.
 
     Raises:
-        Unusable: it says which one is wrong, what it should be, and what its author says of it.
+        UsageError: an argument is wrong. The error names it, the expected type and the schema's description.
     """
     properties = as_object(schema.get("properties"))
     takes_others = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
     may_be_others = takes_others or (not properties and "additionalProperties" not in schema)
     wrong = [] if may_be_others else [_unknown(tool, name, properties) for name in arguments if name not in properties]
     missing = [str(name) for name in cast("list[object]", schema.get("required") or []) if name not in arguments]
-    wrong += [f"{name!r} is missing: {explain(name, schema)}" for name in missing]
+    wrong += [f"{name!r} is missing: {describe_argument(name, schema)}" for name in missing]
     if not wrong:
-        wrong = [_said(path, message, schema) for path, message in mismatches(arguments, schema)]
+        wrong = [_said(path, message, schema) for path, message in validation_errors(arguments, schema)]
     if wrong:
-        raise Unusable(f"{tool} can't be {verb} like that: {'; '.join(wrong)}")
+        raise UsageError(f"{tool} can't be {verb} like that: {'; '.join(wrong)}")
 
 
-def explain(name: str, schema: Schema, *, more: str = "") -> str:
-    """What an argument should be, and what its author says of it."""
+def describe_argument(name: str, schema: Schema, *, more: str = "") -> str:
+    """Describe an argument's type, with its description from the schema."""
     kind = as_object(as_object(schema.get("properties")).get(name))
-    words = f"{name}=… ({in_words(kind, schema)}{more})"
+    words = f"{name}=… ({describe_schema(kind, schema)}{more})"
     said = kind.get("description")
-    return f"{words}, {clipped(str(said))}" if said else words
+    return f"{words}, {clip_text(str(said))}" if said else words
 
 
-def mismatches(arguments: Mapping[str, Any], schema: Schema) -> list[tuple[list[str], str]]:
-    """Where an object does not fit a schema, and what is wrong there."""
-    # It takes a tenth of a second to import.
+def validation_errors(arguments: Mapping[str, Any], schema: Schema) -> list[tuple[list[str], str]]:
+    """Return the paths at which an object does not match a schema, each with the error."""
+    # Imported here: this takes a tenth of a second.
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -242,16 +246,16 @@ def mismatches(arguments: Mapping[str, Any], schema: Schema) -> list[tuple[list[
     try:
         kind = validator_for(schema)
         kind.check_schema(dict(schema))
-        # With no registry but an empty one, so that no schema makes us fetch anything.
+        # With an empty registry, so that no schema makes the command fetch a URL.
         errors: list[Any] = list(kind(schema, registry=Registry()).iter_errors(dict(arguments)))
     except (SchemaError, Unresolvable, RecursionError):
-        # The schema is at fault, and not what was given: the server will say.
+        # The schema is at fault, and not the arguments: the server will check them.
         return []
-    return [([str(part) for part in error.absolute_path], clipped(str(error.message))) for error in errors]
+    return [([str(part) for part in error.absolute_path], clip_text(str(error.message))) for error in errors]
 
 
 def _said(path: list[str], message: str, schema: Schema) -> str:
-    return f"{'.'.join(path)!r} is wrong, {message}: {explain(path[0], schema)}" if path else message
+    return f"{'.'.join(path)!r} is wrong, {message}: {describe_argument(path[0], schema)}" if path else message
 
 
 def _unknown(tool: str, name: str, properties: Schema) -> str:
@@ -262,9 +266,9 @@ def _unknown(tool: str, name: str, properties: Schema) -> str:
 
 
 def _split(word: str) -> tuple[str, bool, str]:
-    found = PAIR.fullmatch(word)
+    found = ARGUMENT_PATTERN.fullmatch(word)
     if found is None:
-        raise Unusable(
+        raise UsageError(
             f"{word!r} is no argument: write name=value, name:=JSON, @file.json for all of them, or - to read them "
             f"from stdin"
         )
@@ -276,7 +280,7 @@ def _read_json(name: str, text: str) -> Any:  # noqa: ANN401 - any JSON
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Unusable(f"what follows {name}:= is not JSON ({error}): quote it, as in {name}:='[1, 2]'") from error
+        raise UsageError(f"what follows {name}:= is not JSON ({error}): quote it, as in {name}:='[1, 2]'") from error
 
 
 def _read_object(word: str) -> dict[str, Any]:
@@ -285,9 +289,9 @@ def _read_object(word: str) -> dict[str, Any]:
         text = sys.stdin.read() if word == STDIN else Path(where).read_text(encoding="utf-8")
         read = json.loads(text)
     except OSError as error:
-        raise Unusable(f"{where} can't be read ({error.strerror}): write @ and the path of a file") from error
+        raise UsageError(f"{where} can't be read ({error.strerror}): write @ and the path of a file") from error
     except (ValueError, RecursionError) as error:
-        raise Unusable(f"{where} is not JSON ({error}): it should be an object with the arguments") from error
+        raise UsageError(f"{where} is not JSON ({error}): it should be an object with the arguments") from error
     if not isinstance(read, dict):
-        raise Unusable(f"{where} is not an object with the arguments, but {type(read).__name__}")
+        raise UsageError(f"{where} is not an object with the arguments, but {type(read).__name__}")
     return cast("dict[str, Any]", read)

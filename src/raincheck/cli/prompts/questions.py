@@ -1,6 +1,6 @@
-"""Who answers what a task asks: the person at the terminal, or nobody, and then the task waits.
+"""Answer the questions of a task: at the terminal or, without one, leave them open so that the task waits.
 
-What a task asks while nobody is there to answer: told together with how to answer it.
+Open questions are printed with the command that answers them.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from typing import Any, Self
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
-from raincheck.cli.exit_codes import tell
-from raincheck.cli.output.progress import Shown
-from raincheck.cli.prompts.arguments import Schema, as_object, explain
-from raincheck.cli.prompts.forms import Aborted, Gone, Terminal, ask_person
+from raincheck.cli.exit_codes import echo_err
+from raincheck.cli.output.progress import ProgressDisplay
+from raincheck.cli.prompts.arguments import Schema, as_object, describe_argument
+from raincheck.cli.prompts.forms import EndOfInput, PromptInterrupt, Terminal, prompt_elicitation
 from raincheck.client import Question
 from raincheck.operations.describe import printable
 
@@ -22,19 +22,19 @@ SAMPLING = "sampling/createMessage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A question."""
+class OpenInputRequest:
+    """An open question."""
 
     key: str | None
-    """What names it in an answer; None where the server asks by itself."""
+    """The key that names it in an answer; None if the server sent the question itself."""
     method: str
     message: str
     schema: Schema | None = None
     url: str | None = None
 
     @classmethod
-    def of(cls, question: Question) -> Self:
-        """One that a task has open."""
+    def from_question(cls, question: Question) -> Self:
+        """Convert an open question of a task."""
         schema, url = question.params.get("requestedSchema"), question.params.get("url")
         return cls(
             key=question.key,
@@ -45,8 +45,8 @@ class Asked:
         )
 
     @classmethod
-    def by_server(cls, params: ElicitRequestParams) -> Self:
-        """One that a server asked by itself."""
+    def from_elicitation(cls, params: ElicitRequestParams) -> Self:
+        """Convert a question that a server sent itself."""
         is_form = isinstance(params, ElicitRequestFormParams)
         return cls(
             key=None,
@@ -56,7 +56,7 @@ class Asked:
             url=None if is_form else params.url,
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "key": self.key,
             "method": self.method,
@@ -65,60 +65,60 @@ class Asked:
             "url": self.url,
         }
 
-    def fields(self) -> list[str]:
-        """What an answer has to have, in words."""
+    def describe_fields(self) -> list[str]:
+        """Describe the fields that an answer needs."""
         if self.method == SAMPLING:
             return ["text=… (string), what a model would reply"]
         if self.schema is None:
             return []
         required = self.schema.get("required") or ()
         return [
-            explain(str(name), self.schema, more="" if name in required else ", may be left out")
+            describe_argument(str(name), self.schema, more="" if name in required else ", may be left out")
             for name in as_object(self.schema.get("properties"))
         ]
 
 
-def tell_questions(tool: str, questions: Sequence[Asked], answer: Callable[..., str]) -> None:
-    """Say what is asked, and what to type. `answer` makes the command, with options."""
+def echo_questions(tool: str, questions: Sequence[OpenInputRequest], make_command: Callable[..., str]) -> None:
+    """Print the questions, and the command that answers each. `make_command` builds it from options."""
     for asked in questions:
-        tell(f"{printable(tool)} asks: {printable(asked.message)}")
+        echo_err(f"{printable(tool)} asks: {printable(asked.message)}")
         if asked.url is not None:
-            tell(f"  open {printable(asked.url)}")
-        for field in asked.fields():
-            tell(f"  {printable(field)}")
+            echo_err(f"  open {printable(asked.url)}")
+        for field in asked.describe_fields():
+            echo_err(f"  {printable(field)}")
         key = ["--key", asked.key] if len(questions) > 1 and asked.key is not None else []
-        values = " name=value …" if asked.fields() else ""
-        tell(f"answer with: {answer(*key)}{values} (or --decline)")
+        values = " name=value …" if asked.describe_fields() else ""
+        echo_err(f"answer with: {make_command(*key)}{values} (or --decline)")
 
 
-class Asker:
-    """Takes the questions of a server. Without a terminal it leaves them open, and tells that it did."""
+class ElicitationPrompter:
+    """Answers the questions of a server at the terminal. Without one, it leaves them open and reports that."""
 
-    def __init__(self, tool: str, shown: Shown, terminal: Terminal | None) -> None:
+    def __init__(self, tool: str, shown: ProgressDisplay, terminal: Terminal | None) -> None:
         self._tool = tool
         self._shown = shown
         self._terminal = terminal
-        self.left_open: asyncio.Future[ElicitRequestParams] = asyncio.get_running_loop().create_future()
-        """The first question that nobody answered."""
+        self.unanswered: asyncio.Future[ElicitRequestParams] = asyncio.get_running_loop().create_future()
+        """The first question that was left unanswered."""
 
     async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        """What the SDK calls. A question that nobody answers never returns: an error would be an answer, too."""
+        """Answer a question as the SDK's callback. Never returns without an answer, since an error would be one."""
         del context
-        return await self.answer(params)
+        return await self.prompt(params)
 
-    async def answer(self, params: ElicitRequestParams) -> ElicitResult:
-        """What the person answers. It does not return if there is nobody."""
-        while self._terminal is not None and not self.left_open.done():
+    async def prompt(self, params: ElicitRequestParams) -> ElicitResult:
+        """Return the user's answer. It does not return if there is no user to ask."""
+        while self._terminal is not None and not self.unanswered.done():
             try:
-                await self._terminal.free.wait()
-                async with self._terminal.turn:
-                    with self._shown.aside():
-                        return await ask_person(self._terminal, self._tool, params)
-            except Aborted:
-                # If the work goes on after that, it is asked again.
+                await self._terminal.may_prompt.wait()
+                async with self._terminal.prompt_lock:
+                    with self._shown.suspend():
+                        return await prompt_elicitation(self._terminal, self._tool, params)
+            except PromptInterrupt:
+                # If the work continues after that, the question is asked again.
                 continue
-            except Gone:
+            except EndOfInput:
                 break
-        if not self.left_open.done():
-            self.left_open.set_result(params)
+        if not self.unanswered.done():
+            self.unanswered.set_result(params)
         return await asyncio.get_running_loop().create_future()

@@ -1,6 +1,6 @@
-"""Getting through to a server, and saying in plain words why that failed.
+"""Connect to a server, explain connection failures, and report disconnects.
 
-Noticing that a server is away, and that it is back. The client connects again by itself, and says nothing of it.
+The client reconnects by itself without notification, so a wrapper around its transport detects disconnects.
 """
 
 import asyncio
@@ -18,32 +18,40 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import Implementation, JSONRPCError
 
-from raincheck.cli.exit_codes import Unusable
-from raincheck.cli.remote.target import Target
-from raincheck.client import BadAnswer, CallLost, RequestRefused, ServerUnreachable, Slip, TaskBook, TaskClient
+from raincheck.cli.exit_codes import UsageError
+from raincheck.cli.remote.target import CallTarget
+from raincheck.client import (
+    CallLost,
+    InvalidResponse,
+    RequestRefused,
+    SavedCalls,
+    ServerUnreachable,
+    TaskClient,
+    TaskRef,
+)
 from raincheck.client.errors import NO_SERVER
-from raincheck.operations.describe import typed
-from raincheck.wire.fallback_text import in_words
+from raincheck.operations.describe import format_command
+from raincheck.wire.fallback_text import format_duration
 
 Incoming = SessionMessage | Exception
 
 
-class Told(Protocol):
-    """Who is told."""
+class ConnectionListener(Protocol):
+    """Notified of disconnects."""
 
-    def lost(self) -> None:
-        """The server does not answer, and is tried again."""
+    def on_disconnect(self) -> None:
+        """Called when the server does not respond, and the client reconnects."""
         ...
 
-    def back(self) -> None:
-        """It answers again."""
+    def on_reconnect(self) -> None:
+        """Called when the server responds again."""
         ...
 
 
-class Contact:
-    """Makes connections. Each one after the first answer means that the one before is lost."""
+class ConnectionMonitor:
+    """Makes connections, and reports disconnects: each connection after the first response replaces a lost one."""
 
-    def __init__(self, connect: Callable[[], Transport], told: Told) -> None:
+    def __init__(self, connect: Callable[[], Transport], told: ConnectionListener) -> None:
         self._connect = connect
         self._told = told
         self._was_there = False
@@ -52,39 +60,39 @@ class Contact:
     def connect(self) -> Transport:
         if self._was_there and not self._is_lost:
             self._is_lost = True
-            self._told.lost()
+            self._told.on_disconnect()
         return self._connected()
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[TransportStreams]:
         async with self._connect() as (read, write):
-            yield _Heard(read, self._hear), write
+            yield _ObservedStream(read, self._on_message), write
 
-    def _hear(self, message: Incoming) -> None:
-        # Of a server that is away, transports tell in its place: by an exception, or by an answer with an error.
+    def _on_message(self, message: Incoming) -> None:
+        # For an unavailable server, the transport itself produces an exception, or a response with an error.
         if isinstance(message, Exception) or isinstance(message.message, JSONRPCError):
             return
         self._was_there = True
         if self._is_lost:
             self._is_lost = False
-            self._told.back()
+            self._told.on_reconnect()
 
 
-class _Heard:
-    """A stream of messages, with somebody who listens in."""
+class _ObservedStream:
+    """A stream of messages that reports each one to a callback."""
 
     def __init__(self, read: ReadStream[Incoming], hear: Callable[[Incoming], None]) -> None:
         self._read = read
-        self._hear = hear
+        self._on_message = hear
 
     @property
     def last_context(self) -> object:
-        """What the SDK looks for beside the protocol."""
+        """An attribute that the SDK reads from its streams."""
         return getattr(self._read, "last_context", None)
 
     async def receive(self) -> Incoming:
         message = await self._read.receive()
-        self._hear(message)
+        self._on_message(message)
         return message
 
     async def aclose(self) -> None:
@@ -95,7 +103,7 @@ class _Heard:
 
     async def __anext__(self) -> Incoming:
         message = await anext(self._read)
-        self._hear(message)
+        self._on_message(message)
         return message
 
     async def __aenter__(self) -> Self:
@@ -109,7 +117,7 @@ class _Heard:
 
 
 NOISY = ("mcp", "httpx2", "httpcore2", "raincheck")
-"""What would print to a terminal whatever it has to log."""
+"""The loggers that would print to the terminal."""
 
 HINTS = {
     "connection attempts failed": "nothing listens there: start the server, or mend the address",
@@ -122,100 +130,102 @@ HINTS = {
     "missing an 'http": "it names no host: mend the address",
     "Connection closed": "it ended, or hung up, before it answered: see that it is an MCP server, and starts by itself",
 }
-"""What to do, by words in what went wrong."""
+"""Remedies by a part of the error message."""
 
 
 Guard = Callable[[Coroutine[Any, Any, object]], Awaitable[object]]
-"""Waits for something that somebody may not want to wait for."""
+"""Waits for a coroutine, and may give up waiting for it."""
 
 
 @asynccontextmanager
-async def reach(
-    target: Target,
+async def connect_client(
+    target: CallTarget,
     *,
-    book: TaskBook | None,
-    asked: ElicitationFnT | None,
-    within: float,
+    saved_calls: SavedCalls | None,
+    elicitation_callback: ElicitationFnT | None,
+    timeout: float,  # noqa: ASYNC109 - it bounds connecting, not what follows
     guard: Guard | None = None,
-    told: Told | None = None,
+    listener: ConnectionListener | None = None,
 ) -> AsyncGenerator[TaskClient]:
-    """A client that is connected. The guard may give up waiting for that; later losses are told of.
+    """Connect a client. `guard` may give up waiting for the connection; `listener` is notified of later disconnects.
 
     Raises:
-        Unusable: it can't be connected; it says why, and what to do.
+        UsageError: it can't connect. The error says why, and what to do.
     """
     ours = Implementation(name="raincheck", version=version("raincheck"))
-    connect = target.connect if told is None else Contact(target.connect, told).connect
-    client = TaskClient(connect, name=target.name, book=book, elicitation_callback=asked, client_info=ours)
+    connect = target.connect if listener is None else ConnectionMonitor(target.connect, listener).connect
+    client = TaskClient(
+        connect, name=target.name, saved_calls=saved_calls, elicitation_callback=elicitation_callback, client_info=ours
+    )
     try:
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(timeout):
             await (client.__aenter__() if guard is None else guard(client.__aenter__()))
     except TimeoutError as error:
-        raise Unusable(
-            f"{target.shown} did not answer within {in_words(within)}: see that it is an MCP server, or give it longer "
-            f"with --connect-timeout{said_by(target)}"
+        raise UsageError(
+            f"{target.display_name} did not answer within {format_duration(timeout)}: see that it is an MCP server, or "
+            f"give it longer with --connect-timeout{format_server_output(target)}"
         ) from error
     except ServerUnreachable as error:
-        raise Unusable(explain_lost(target, error)) from error
+        raise UsageError(explain_unreachable(target, error)) from error
     try:
         yield client
     finally:
         await client.__aexit__(None, None, None)
 
 
-def explain_broken(target: Target, error: CallLost) -> str:
-    """What to do about a call of which nobody knows whether it has begun."""
+def explain_call_lost(target: CallTarget, error: CallLost) -> str:
+    """Explain what to do about a call for which it is unknown whether it has started."""
     advice = (
         "the key does not help, since the server does not say that it takes one from you for this tool"
         if error.has_key
         else "where it must not run twice, call with --idempotency-key in the first place, if the server knows you"
     )
     return (
-        f"the connection to {target.shown} broke while {error.tool!r} was called: it may have run, or not. Look before "
-        f"you call it again; {advice}{said_by(target)}"
+        f"the connection to {target.display_name} broke while {error.tool!r} was called: it may have run, or not. "
+        f"Look before you call it again; {advice}{format_server_output(target)}"
     )
 
 
-def explain_lost(target: Target, error: ServerUnreachable | BadAnswer) -> str:
-    """Why a server can't be talked to, and what to do."""
+def explain_unreachable(target: CallTarget, error: ServerUnreachable | InvalidResponse) -> str:
+    """Explain why a server can't be reached, and what to do."""
     if isinstance(error, RequestRefused):
         to_do = target.hint()
-        refused = f"{target.shown} refuses what it is asked (HTTP {error.status})"
+        refused = f"{target.display_name} refuses what it is asked (HTTP {error.status})"
         return _without_secrets(target, error) if to_do is None else f"{refused}: {to_do}"
-    # Of what a library says, the first line is for people.
+    # The first line of a library's message is the one for users.
     before, mark, reason = _without_secrets(target, error).partition("can't be reached: ")
     words = f"{before}{mark}{reason.partition(chr(10))[0]}"
     hint = target.hint() or next((hint for part, hint in HINTS.items() if part in words), None)
-    return f"{words}{'' if hint is None else f'; {hint}'}{said_by(target)}"
+    return f"{words}{'' if hint is None else f'; {hint}'}{format_server_output(target)}"
 
 
-def _without_secrets(target: Target, error: Exception) -> str:
-    # The name first: without its secrets it would not be found, and not all of them can be.
-    return target.cleaned(str(error).replace(target.name, target.shown))
+def _without_secrets(target: CallTarget, error: Exception) -> str:
+    # Replace the name first: without its secrets it would not be found, and not all of them can be.
+    return target.redact(str(error).replace(target.name, target.display_name))
 
 
-def is_raised(error: MCPError) -> bool:
-    """Whether a server of raincheck tells that a tool raised something, which it keeps for its operator."""
+def is_tool_exception(error: MCPError) -> bool:
+    """Return whether a raincheck server reports an exception of a tool, whose details only its operator sees."""
     data = error.error.data
     return isinstance(data, dict) and "errorId" in data
 
 
-def explain_raised(slip: Slip | None) -> str:
-    """Where somebody whose server it is sees what the tool raised."""
-    if slip is None:
+def explain_tool_exception(task_ref: TaskRef | None) -> str:
+    """Explain where the server's operator sees what the tool raised."""
+    if task_ref is None:
         return "\n--verbose shows what it raised"
-    show = f"{typed('tasks show', slip.task_id)} --store …, with the store that the server uses, shows what it raised"
-    return f"\n{show}; so does --verbose, while it runs"
+    show = f"{format_command('tasks show', task_ref.task_id)} --store …"
+    return f"\n{show}, with the store that the server uses, shows what it raised; so does --verbose, while it runs"
 
 
-def said_by(target: Target) -> str:
-    """The last lines of what a server said of itself, where it is a process of ours."""
-    words = target.last_words()
+def format_server_output(target: CallTarget) -> str:
+    """Return the last lines of the stderr of a server that this command started."""
+    words = target.stderr_tail()
     return f"\nIt said:\n{words}" if words else ""
 
 
-def quiet() -> None:
-    """Keep what libraries log from the terminal: what matters of it is told by the command."""
+def silence_library_logs() -> None:
+    """Silence the libraries' loggers: the command itself reports what matters."""
     for name in NOISY:
         logger = logging.getLogger(name)
         logger.addHandler(logging.NullHandler())

@@ -1,6 +1,6 @@
-"""Staying with a call until it ends, its time is over, it asks what nobody answers, or somebody presses Ctrl-C.
+"""Monitor a call until it ends, times out, asks a question that can't be answered here, or the user presses Ctrl-C.
 
-What becomes of a call in the end, whichever way that comes: a result, a task that is left, or one that stops.
+Then report the outcome: a result, a task that was detached from, or one that was cancelled.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ import typer
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from raincheck.cli.exit_codes import BY_SIGNAL, Ending, fatal_signals, let_go_of_dead_terminals, refuse, tell
-from raincheck.cli.output.progress import Shown, show_update
+from raincheck.cli.exit_codes import SIGNAL_EXIT_BASE, ExitCode, echo_err, fail, fatal_signals, redirect_dead_terminals
+from raincheck.cli.output.progress import ProgressDisplay, show_update
 from raincheck.cli.output.results import print_result
-from raincheck.cli.prompts.forms import Aborted, Gone, Terminal
-from raincheck.cli.prompts.questions import Asked, Asker, tell_questions
-from raincheck.cli.remote.connect import explain_broken, explain_lost
-from raincheck.cli.remote.messages import Manner, slip_of
-from raincheck.cli.remote.saved_calls import Ledger, shown_slip
-from raincheck.client import BadAnswer, CallLost, Handle, ServerUnreachable, Slip, TaskCancelled, Update
+from raincheck.cli.prompts.forms import EndOfInput, PromptInterrupt, Terminal
+from raincheck.cli.prompts.questions import ElicitationPrompter, OpenInputRequest, echo_questions
+from raincheck.cli.remote.connect import explain_call_lost, explain_unreachable
+from raincheck.cli.remote.messages import CallReporter, task_ref_of
+from raincheck.cli.remote.saved_calls import DeferredSavedCalls, redact_task_ref
+from raincheck.client import CallLost, Handle, InvalidResponse, ServerUnreachable, TaskCancelled, TaskRef, Update
 from raincheck.core.lifecycle import Status
 from raincheck.errors import CancelRefused, ConfigurationError, TaskNotFound
-from raincheck.operations.describe import json_of, printable
+from raincheck.operations.describe import format_json, printable
 
 T = TypeVar("T")
 
@@ -34,105 +34,107 @@ ELICITATION = "elicitation/create"
 MENU = "[d]etach and come back later, [c]ancel it, or Enter to wait on:"
 
 
-def updates_of(handle: Handle) -> AsyncGenerator[Update]:
-    """The task as it changes. To be closed by whoever leaves it before it has ended."""
+def follow_updates(handle: Handle) -> AsyncGenerator[Update]:
+    """Return the task's updates. The caller closes the generator if it stops before the end."""
     return cast("AsyncGenerator[Update]", aiter(handle))
 
 
-class Left(Exception):
-    """The call is not waited for any longer. The ending says why."""
+class WaitInterrupt(Exception):
+    """The command stops waiting for the call. The exit code tells why."""
 
-    def __init__(self, ending: Ending, code: int | None = None) -> None:
-        super().__init__(ending.name)
-        self.ending = ending
-        self.code = ending if code is None else code
-        """What to end with, where there is no task to leave."""
+    def __init__(self, exit_code: ExitCode, exit_code_without_task: int | None = None) -> None:
+        super().__init__(exit_code.name)
+        self.exit_code = exit_code
+        self.exit_code_without_task = exit_code if exit_code_without_task is None else exit_code_without_task
+        """The exit code if there is no task to detach from."""
 
 
-class Vigil:
-    """Waits for something of a call, with an eye on the clock, on the questions and on Ctrl-C."""
+class CallMonitor:
+    """Waits for the server, the call and its result, and handles the timeout, questions and Ctrl-C."""
 
-    def __init__(self, shown: Shown, asker: Asker, terminal: Terminal | None, timeout: float | None) -> None:
+    def __init__(
+        self, shown: ProgressDisplay, asker: ElicitationPrompter, terminal: Terminal | None, timeout: float | None
+    ) -> None:
         self._shown = shown
         self._asker = asker
         self._terminal = terminal
         self._interrupts: asyncio.Queue[signal.Signals] = asyncio.Queue()
         self._timeout = timeout
-        self._over = asyncio.get_running_loop().create_future()
+        self._timeout_reached = asyncio.get_running_loop().create_future()
         self._is_waiting = False
         self._stopped_by: signal.Signals | None = None
 
-    def begin(self) -> None:
-        """The time begins: not before the server is there."""
+    def start_timeout(self) -> None:
+        """Start the timeout. It does not include the time to connect to the server."""
         if self._timeout is not None:
-            asyncio.get_running_loop().call_later(self._timeout, self._time_is_over)
+            asyncio.get_running_loop().call_later(self._timeout, self._on_timeout)
 
-    def _time_is_over(self) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
+    def _on_timeout(self) -> None:
+        if not self._timeout_reached.done():
+            self._timeout_reached.set_result(None)
 
     @contextmanager
-    def watching(self) -> Generator[None]:
-        """Take Ctrl-C and other signals that end programs, and give them back at the end."""
+    def handle_signals(self) -> Generator[None]:
+        """Handle Ctrl-C and other fatal signals inside the context."""
         loop, command = asyncio.get_running_loop(), asyncio.current_task()
-        assert command is not None  # noqa: S101 - this is called in one
+        assert command is not None  # noqa: S101 - called from a background task
         numbers = (signal.SIGINT, *fatal_signals())
         for number in numbers:
-            loop.add_signal_handler(number, self._interrupted, number, command)
+            loop.add_signal_handler(number, self._on_signal, number, command)
         try:
             yield
         except asyncio.CancelledError as error:
             if self._stopped_by is None:
                 raise
-            raise typer.Exit(BY_SIGNAL + self._stopped_by) from error
+            raise typer.Exit(SIGNAL_EXIT_BASE + self._stopped_by) from error
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    def _interrupted(self, number: signal.Signals, command: "asyncio.Task[Any]") -> None:
-        let_go_of_dead_terminals()
+    def _on_signal(self, number: signal.Signals, command: "asyncio.Task[Any]") -> None:
+        redirect_dead_terminals()
         if not self._is_waiting:
             self._stopped_by = number
-            # Whatever is being done then, such as cancelling a task of a server that is away, is left undone.
+            # Abandon the current operation, such as cancelling a task of an unavailable server.
             command.cancel()
             return
         self._interrupts.put_nowait(number)
         if self._terminal is not None:
             self._terminal.abort()
 
-    async def until_there(self, work: Awaitable[T]) -> T:
-        """Wait for the server. Ctrl-C ends the command: nothing has been called yet."""
+    async def wait_for_server(self, work: Awaitable[T]) -> T:
+        """Wait for the server. Ctrl-C ends the command, since nothing has been called yet."""
         try:
             return await self._wait(work, None)
-        except Left as left:
+        except WaitInterrupt as left:
             self._shown.close()
-            tell("given up, before anything was called")
-            raise typer.Exit(left.code) from left
+            echo_err("given up, before anything was called")
+            raise typer.Exit(left.exit_code_without_task) from left
 
-    async def until_begun(self, beginning: Awaitable[T]) -> T:
-        """Wait for an answer to the call itself. There is nothing to come back to yet.
+    async def wait_for_start(self, call: Awaitable[T]) -> T:
+        """Wait for the response to the call itself. There is no task to resume yet.
 
         Raises:
-            Left: it was given up, and the server told so.
+            WaitInterrupt: the call was given up, and cancelled on the server.
         """
-        return await self._wait(beginning, None)
+        return await self._wait(call, None)
 
-    async def until_ended(self, handle: Handle) -> CallToolResult:
+    async def wait_for_result(self, handle: Handle) -> CallToolResult:
         """Wait for the result of a task.
 
         Raises:
-            Left: it is waited for no longer.
-            And what `Handle.result` does.
+            WaitInterrupt: the command stops waiting for it.
+            And what `Handle.result` raises.
         """
         return await self._wait(self._follow(handle), handle)
 
     async def _follow(self, handle: Handle) -> CallToolResult:
-        async with aclosing(updates_of(handle)) as updates:
+        async with aclosing(follow_updates(handle)) as updates:
             async for update in updates:
                 show_update(self._shown, update)
                 if any(question.method != ELICITATION for question in update.questions):
-                    # A model, or folders: there is none of that here.
-                    raise Left(Ending.ASKS)
+                    # A question for a model, or for folders: this command can answer neither.
+                    raise WaitInterrupt(ExitCode.NEEDS_INPUT)
         return await handle.result()
 
     async def _wait(self, work: Awaitable[T], handle: Handle | None) -> T:
@@ -141,7 +143,7 @@ class Vigil:
         try:
             while True:
                 interrupted = asyncio.ensure_future(self._interrupts.get())
-                waiting: list[asyncio.Future[Any]] = [job, interrupted, self._asker.left_open, self._over]
+                waiting: list[asyncio.Future[Any]] = [job, interrupted, self._asker.unanswered, self._timeout_reached]
                 try:
                     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -149,21 +151,21 @@ class Vigil:
                 if job.done():
                     return job.result()
                 if interrupted.done() and not interrupted.cancelled():
-                    await self._ask_meanwhile(job, self._ask_what_now(interrupted.result(), handle))
-                elif self._asker.left_open.done():
-                    raise Left(Ending.ASKS)
-                elif self._over.done():
-                    raise Left(Ending.GOES_ON)
+                    await self._ask_while_running(job, self._ask_next_action(interrupted.result(), handle))
+                elif self._asker.unanswered.done():
+                    raise WaitInterrupt(ExitCode.NEEDS_INPUT)
+                elif self._timeout_reached.done():
+                    raise WaitInterrupt(ExitCode.STILL_RUNNING)
         finally:
             self._is_waiting = False
             job.cancel()
             await asyncio.wait([job])
             if not job.cancelled():
-                # Whatever came of it by now, it is not waited for any longer.
+                # Retrieve the exception of work that ended meanwhile, since its outcome is not needed any more.
                 job.exception()
 
-    async def _ask_meanwhile(self, job: "asyncio.Future[T]", asking: Coroutine[Any, Any, None]) -> None:
-        """Ask what to do, for as long as there is something to do. What has ended by then has ended."""
+    async def _ask_while_running(self, job: "asyncio.Future[T]", asking: Coroutine[Any, Any, None]) -> None:
+        """Run the menu while the work is still running. The work's outcome takes precedence."""
         menu = asyncio.ensure_future(asking)
         try:
             await asyncio.wait([menu, job], return_when=asyncio.FIRST_COMPLETED)
@@ -173,90 +175,94 @@ class Vigil:
         if not menu.cancelled() and not job.done():
             menu.result()
 
-    async def _ask_what_now(self, number: signal.Signals, handle: Handle | None) -> None:
-        """Returns if the work is to be waited for all the same."""
+    async def _ask_next_action(self, number: signal.Signals, handle: Handle | None) -> None:
+        """Ask what to do after a signal. Returns if the user wants to keep waiting."""
         if handle is None:
-            raise Left(Ending.INTERRUPTED, BY_SIGNAL + number)
+            raise WaitInterrupt(ExitCode.INTERRUPTED, SIGNAL_EXIT_BASE + number)
         if self._terminal is None or number is not signal.SIGINT:
-            raise Left(Ending.GOES_ON)
-        async with self._terminal.turn:
-            with self._shown.aside():
+            raise WaitInterrupt(ExitCode.STILL_RUNNING)
+        async with self._terminal.prompt_lock:
+            with self._shown.suspend():
                 choice = await self._choose(self._terminal)
         if choice == "d":
-            raise Left(Ending.GOES_ON)
+            raise WaitInterrupt(ExitCode.STILL_RUNNING)
         if choice == "c":
-            raise Left(Ending.INTERRUPTED)
-        self._terminal.free.set()
+            raise WaitInterrupt(ExitCode.INTERRUPTED)
+        self._terminal.may_prompt.set()
 
     async def _choose(self, terminal: Terminal) -> str:
-        terminal.say()
+        terminal.print_line()
         while True:
             try:
                 choice = (await terminal.ask(MENU)).lower()[:1]
-            except (Aborted, Gone):
-                # Somebody who presses it twice wants to leave at once.
+            except (PromptInterrupt, EndOfInput):
+                # Pressing Ctrl-C twice means to detach at once.
                 return "d"
             if choice in ("", "d", "c"):
                 return choice
 
 
-class Closing(Protocol):
-    """Where a call is shown and asked about. It is closed before anything else is printed."""
+class ClosableUI(Protocol):
+    """The display and prompts of a call. It is closed before other output is printed."""
 
-    asker: Asker
+    prompter: ElicitationPrompter
 
     def close(self) -> None: ...
 
 
-async def begun(manner: Manner, beginning: Awaitable[Handle], tool: str, scene: Closing, ledger: Ledger) -> Handle:
-    """Wait until a call has become a task, or has its result; or end, and say why it has not."""
+async def start_call(
+    reporter: CallReporter, call: Awaitable[Handle], tool: str, ui: ClosableUI, saved_calls: DeferredSavedCalls
+) -> Handle:
+    """Wait until a call has become a task, or has its result. Otherwise exit with the reason."""
     try:
-        return await beginning
-    except (Left, ConfigurationError) as error:
-        scene.close()
-        if ledger.slip is not None:
-            # It has become a task, which is just being written into the book, or can't be.
-            await _go_on_unwritten(manner, ledger, ledger.slip)
-        if not isinstance(error, Left):
+        return await call
+    except (WaitInterrupt, ConfigurationError) as error:
+        ui.close()
+        if saved_calls.task_ref is not None:
+            # The task exists, but saving its reference is in progress, or failed.
+            await _report_unsaved(reporter, saved_calls, saved_calls.task_ref)
+        if not isinstance(error, WaitInterrupt):
             raise
-        manner.give_up(tool, error.ending, scene.asker, error.code)
+        reporter.fail_abandoned(tool, error.exit_code, ui.prompter, error.exit_code_without_task)
     except CallLost as error:
-        scene.close()
-        refuse(explain_broken(manner.target, error), as_json=manner.as_json, ending=Ending.FAILED)
+        ui.close()
+        fail(explain_call_lost(reporter.target, error), as_json=reporter.as_json, exit_code=ExitCode.FAILED)
     except ServerUnreachable as error:
-        scene.close()
-        refuse(explain_lost(manner.target, error), as_json=manner.as_json)
+        ui.close()
+        fail(explain_unreachable(reporter.target, error), as_json=reporter.as_json)
     except MCPError as error:
-        scene.close()
-        manner.fail(tool, error)
+        ui.close()
+        reporter.fail_with_error(tool, error)
 
 
-async def _go_on_unwritten(manner: Manner, ledger: Ledger, slip: Slip) -> NoReturn:
+async def _report_unsaved(manner: CallReporter, ledger: DeferredSavedCalls, slip: TaskRef) -> NoReturn:
     why = "it may not be in the book"
     try:
-        why = await ledger.settle()
+        why = await ledger.wait_until_saved()
     finally:
-        manner.go_on(slip)
+        manner.report_running(slip)
         if why is not None:
-            tell(f"{why}. So keep this slip, with which Python takes it up: {shown_slip(slip).dump()}")
-    raise typer.Exit(Ending.GOES_ON)
+            echo_err(f"{why}. So keep this slip, with which Python takes it up: {redact_task_ref(slip).dump()}")
+    raise typer.Exit(ExitCode.STILL_RUNNING)
 
 
-async def conclude(
-    manner: Manner, result: Awaitable[CallToolResult], handle: Handle, scene: Closing | None = None
-) -> Ending:
-    """Wait for a result, and print it, or say what became of it instead. Then it is struck off the book."""
+async def finish_call(
+    reporter: CallReporter, result: Awaitable[CallToolResult], handle: Handle, ui: ClosableUI | None = None
+) -> ExitCode:
+    """Wait for a result, print it or report the outcome, then remove the saved call."""
     try:
-        ending = await _conclude(manner, result, handle, scene)
+        ending = await _conclude(reporter, result, handle, ui)
     except typer.Exit:
-        await manner.book.strike_off()
+        await reporter.saved_calls.remove_ended()
         raise
-    await manner.book.strike_off()
+    await reporter.saved_calls.remove_ended()
     return ending
 
 
-async def _conclude(manner: Manner, result: Awaitable[CallToolResult], handle: Handle, scene: Closing | None) -> Ending:
-    slip = slip_of(handle)
+async def _conclude(
+    manner: CallReporter, result: Awaitable[CallToolResult], handle: Handle, scene: ClosableUI | None
+) -> ExitCode:
+    slip = task_ref_of(handle)
     try:
         try:
             found = await result
@@ -264,86 +270,88 @@ async def _conclude(manner: Manner, result: Awaitable[CallToolResult], handle: H
             if scene is not None:
                 scene.close()
         return print_result(found, as_json=manner.as_json)
-    except Left as left:
-        return await leave(manner, left.ending, handle, None if scene is None else scene.asker)
+    except WaitInterrupt as left:
+        return await leave_task(manner, left.exit_code, handle, None if scene is None else scene.prompter)
     except TaskCancelled as error:
-        refuse(printable(str(error)), as_json=manner.as_json, ending=Ending.FAILED)
+        fail(printable(str(error)), as_json=manner.as_json, exit_code=ExitCode.FAILED)
     except MCPError as error:
-        manner.fail(slip.tool, error, slip)
+        manner.fail_with_error(slip.tool, error, slip)
     except TaskNotFound:
-        manner.not_found(slip)
+        manner.fail_not_found(slip)
     except ServerUnreachable as error:
-        return manner.go_on_lost(slip, error)
-    except BadAnswer as error:
-        refuse(explain_lost(manner.target, error), as_json=manner.as_json)
+        return manner.report_unreachable(slip, error)
+    except InvalidResponse as error:
+        fail(explain_unreachable(manner.target, error), as_json=manner.as_json)
 
 
-async def leave(manner: Manner, ending: Ending, handle: Handle, asker: Asker | None) -> Ending:
-    """A task that is not waited for any longer. Whatever goes wrong with that, it can be come back to."""
-    slip = slip_of(handle)
+async def leave_task(
+    reporter: CallReporter, exit_code: ExitCode, handle: Handle, prompter: ElicitationPrompter | None
+) -> ExitCode:
+    """Stop waiting for a task, and report how to resume it. If an error occurs, the task can still be resumed."""
+    slip = task_ref_of(handle)
     try:
-        if ending is Ending.ASKS:
-            await tell_asked(manner, handle, asker)
-            return ending
-        if ending is Ending.INTERRUPTED:
-            tell("cancelling it (Ctrl-C again leaves that undone)")
-            manner.tell_cancelled(slip, await _stop(manner, handle))
-            return ending
+        if exit_code is ExitCode.NEEDS_INPUT:
+            await report_questions(reporter, handle, prompter)
+            return exit_code
+        if exit_code is ExitCode.INTERRUPTED:
+            echo_err("cancelling it (Ctrl-C again leaves that undone)")
+            reporter.report_cancelled(slip, await _stop(reporter, handle))
+            return exit_code
     except TaskNotFound:
-        manner.not_found(slip)
+        reporter.fail_not_found(slip)
     except CancelRefused as refused:
         why = f"({printable(refused.reason)}): {printable(refused.why)}"
-        manner.go_on(slip, f"its workflow does not allow that {why}. ")
-        return Ending.GOES_ON
+        reporter.report_running(slip, f"its workflow does not allow that {why}. ")
+        return ExitCode.STILL_RUNNING
     except MCPError as error:
-        manner.go_on(slip, f"the server refuses that: {printable(error.error.message)}. ")
-        return Ending.GOES_ON
-    except (ServerUnreachable, BadAnswer) as error:
-        return manner.go_on_lost(slip, error)
+        reporter.report_running(slip, f"the server refuses that: {printable(error.error.message)}. ")
+        return ExitCode.STILL_RUNNING
+    except (ServerUnreachable, InvalidResponse) as error:
+        return reporter.report_unreachable(slip, error)
     except asyncio.CancelledError as error:
-        # Ctrl-C again.
-        manner.go_on(slip, "left undone. ")
-        raise typer.Exit(Ending.GOES_ON) from error
-    manner.go_on(slip)
-    return ending
+        # The user pressed Ctrl-C again.
+        reporter.report_running(slip, "left undone. ")
+        raise typer.Exit(ExitCode.STILL_RUNNING) from error
+    reporter.report_running(slip)
+    return exit_code
 
 
-async def tell_asked(manner: Manner, handle: Handle, asker: Asker | None) -> None:
-    """Say what a task asks, and how to answer."""
-    slip = slip_of(handle)
-    update = await handle.look()
-    asked = [Asked.of(question) for question in update.questions] if update is not None else []
-    if not asked and asker is not None and asker.left_open.done():
-        asked = [Asked.by_server(asker.left_open.result())]
-    if manner.as_json:
-        facts = {"task_id": slip.task_id, "status": "input_required", "questions": [one.as_json() for one in asked]}
-        typer.echo(json_of(facts))
-    tell_questions(slip.tool, asked, partial(manner.again, "answer", slip.task_id))
-    tell(f"then: {manner.again('wait', slip.task_id)}")
+async def report_questions(reporter: CallReporter, handle: Handle, prompter: ElicitationPrompter | None) -> None:
+    """Print the task's questions, and how to answer them."""
+    slip = task_ref_of(handle)
+    update = await handle.poll()
+    asked = [OpenInputRequest.from_question(question) for question in update.questions] if update is not None else []
+    if not asked and prompter is not None and prompter.unanswered.done():
+        asked = [OpenInputRequest.from_elicitation(prompter.unanswered.result())]
+    if reporter.as_json:
+        facts = {"task_id": slip.task_id, "status": "input_required", "questions": [one.to_json() for one in asked]}
+        typer.echo(format_json(facts))
+    echo_questions(slip.tool, asked, partial(reporter.follow_up_command, "answer", slip.task_id))
+    echo_err(f"then: {reporter.follow_up_command('wait', slip.task_id)}")
 
 
-async def cancel(manner: Manner, handle: Handle) -> Ending:
-    """Stop a task, and say what came of that."""
+async def cancel_and_report(reporter: CallReporter, handle: Handle) -> ExitCode:
+    """Cancel a task, and report the outcome."""
     try:
-        update = await _stop(manner, handle)
+        update = await _stop(reporter, handle)
     except CancelRefused as refused:
-        return manner.tell_refused(slip_of(handle), await handle.look(), refused)
+        return reporter.report_cancel_refused(task_ref_of(handle), await handle.poll(), refused)
     except MCPError as error:
         why = f"the server does not cancel it: {printable(error.error.message)}"
-        refuse(why, as_json=manner.as_json, ending=Ending.FAILED)
-    return manner.tell_cancelled(slip_of(handle), update)
+        fail(why, as_json=reporter.as_json, exit_code=ExitCode.FAILED)
+    return reporter.report_cancelled(task_ref_of(handle), update)
 
 
-async def _stop(manner: Manner, handle: Handle) -> Update:
+async def _stop(manner: CallReporter, handle: Handle) -> Update:
     try:
         await handle.cancel()
     except MCPError:
-        # One that the server does not know is told of as such.
-        await handle.look()
+        # Report a task that the server does not know as not found.
+        await handle.poll()
         raise
-    update = await handle.look()
-    assert update is not None  # noqa: S101 - of a task
+    update = await handle.poll()
+    assert update is not None  # noqa: S101 - the handle has a task
     if update.status is Status.CANCELLED:
-        await manner.book.remove(slip_of(handle))
-        await manner.book.strike_off()
+        await manner.saved_calls.remove(task_ref_of(handle))
+        await manner.saved_calls.remove_ended()
     return update

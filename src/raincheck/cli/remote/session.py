@@ -1,8 +1,7 @@
-"""Calling a tool: connect, check what is sent, call, and stay with it.
+"""Sessions of commands with a server: call a tool, resume a saved call, answer a question.
 
-Answering what a task asks, without waiting for what becomes of it.
-
-Going on with a call that another command left under way.
+A tool call connects, checks the arguments, calls, and monitors the call. Resuming continues with a call that another
+command detached from. Answering does not wait for what the task does afterwards.
 """
 
 import asyncio
@@ -16,207 +15,247 @@ from mcp.client.session import ElicitationFnT
 from mcp.shared.exceptions import MCPError
 from rich.console import Console
 
-from raincheck.cli.exit_codes import Ending, Unusable, refuse, tell
-from raincheck.cli.options import Wishes, book_path, read_headers
-from raincheck.cli.output.progress import Bar, Lines, Shown, words
+from raincheck.cli.exit_codes import ExitCode, UsageError, echo_err, fail
+from raincheck.cli.options import ConnectionOptions, calls_path, parse_headers
+from raincheck.cli.output.progress import BarDisplay, LineDisplay, ProgressDisplay, format_progress
 from raincheck.cli.output.results import find_tool, list_tools, print_result, print_tools
-from raincheck.cli.prompts.arguments import check_arguments, read_arguments, read_files
+from raincheck.cli.prompts.arguments import check_arguments, parse_arguments, read_files
 from raincheck.cli.prompts.forms import Terminal
-from raincheck.cli.prompts.questions import SAMPLING, Asked, Asker
-from raincheck.cli.remote.connect import Guard, Told, quiet, reach, said_by
-from raincheck.cli.remote.messages import Manner
-from raincheck.cli.remote.monitor import Vigil, begun, cancel, conclude, tell_asked, updates_of
-from raincheck.cli.remote.saved_calls import Ledger, find_slip
-from raincheck.cli.remote.target import Target, read_target
-from raincheck.client import Handle, Progress, Question, ServerUnreachable, TaskBook, Update, by_hand
+from raincheck.cli.prompts.questions import SAMPLING, ElicitationPrompter, OpenInputRequest
+from raincheck.cli.remote.connect import (
+    ConnectionListener,
+    Guard,
+    connect_client,
+    format_server_output,
+    silence_library_logs,
+)
+from raincheck.cli.remote.messages import CallReporter
+from raincheck.cli.remote.monitor import (
+    CallMonitor,
+    cancel_and_report,
+    finish_call,
+    follow_updates,
+    report_questions,
+    start_call,
+)
+from raincheck.cli.remote.saved_calls import DeferredSavedCalls, find_task_ref
+from raincheck.cli.remote.target import CallTarget, parse_target
+from raincheck.client import Handle, Question, SavedCalls, ServerUnreachable, TaskProgress, Update, answer_later
 from raincheck.core.lifecycle import Status
 from raincheck.errors import InvalidValue, TaskNotFound
-from raincheck.operations.describe import json_of, printable, told_id
-from raincheck.operations.redact import shown_server
+from raincheck.operations.describe import format_id, format_json, printable
+from raincheck.operations.redact import redact_server
 
 
-def make_target(server: str, wishes: Wishes, *, is_kept: bool = False) -> Target:
-    """The server that is meant, by whoever calls it or by a book.
+def make_target(server: str, options: ConnectionOptions, *, is_saved: bool = False) -> CallTarget:
+    """Return the target of a call or of a saved call.
 
     Raises:
-        Unusable: it can't be one.
+        UsageError: it is not a valid target.
     """
-    if not wishes.is_verbose:
-        quiet()
+    if not options.is_verbose:
+        silence_library_logs()
     try:
-        headers = read_headers(wishes.headers or [])
+        headers = parse_headers(options.headers or [])
     except ValueError as error:
-        raise Unusable(str(error)) from error
-    return read_target(server, headers, is_heard=wishes.is_verbose, is_kept=is_kept)
+        raise UsageError(str(error)) from error
+    return parse_target(server, headers, show_stderr=options.is_verbose, is_saved=is_saved)
 
 
-def make_manner(target: Target, book: Ledger, wishes: Wishes) -> Manner:
-    return Manner(target=target, book=book, named_book=wishes.named_book, as_json=wishes.as_json)
+def make_reporter(target: CallTarget, saved_calls: DeferredSavedCalls, options: ConnectionOptions) -> CallReporter:
+    return CallReporter(target=target, saved_calls=saved_calls, calls_path=options.calls_path, as_json=options.as_json)
 
 
-class Scene:
-    """Everything that a command needs to stay with a call."""
+class CallUI:
+    """The display, prompts and monitor that a command uses for a call."""
 
     def __init__(self, tool: str, timeout: float | None) -> None:
         self.tool = tool
         self.console = Console(stderr=True)
-        self.terminal = Terminal(self.console) if Terminal.is_there() else None
-        self.shown: Shown = Bar(self.console) if self.console.is_terminal else Lines()
-        self.asker = Asker(tool, self.shown, self.terminal)
-        self.vigil = Vigil(self.shown, self.asker, self.terminal, timeout)
+        self.terminal = Terminal(self.console) if Terminal.is_interactive() else None
+        self.display: ProgressDisplay = BarDisplay(self.console) if self.console.is_terminal else LineDisplay()
+        self.prompter = ElicitationPrompter(tool, self.display, self.terminal)
+        self.monitor = CallMonitor(self.display, self.prompter, self.terminal, timeout)
 
     @contextmanager
-    def set(self) -> Generator[None]:
-        """While it is in use. The terminal is left as it was."""
-        with self.vigil.watching():
-            self.shown.begin("connecting", None)
+    def open(self) -> Generator[None]:
+        """Show the display inside the context, and restore the terminal afterwards."""
+        with self.monitor.handle_signals():
+            self.display.start("connecting", None)
             try:
                 yield
             finally:
                 self.close()
 
-    async def progressed(self, progress: Progress, message: str | None) -> None:
-        """Told by a server that has no tasks, while the call waits."""
-        self.shown.show(progress, message, "working")
+    async def on_progress(self, progress: TaskProgress, message: str | None) -> None:
+        """Show the progress that a server without tasks sends while the call waits."""
+        self.display.show(progress, message, "working")
 
-    async def stay(self, handle: Handle, manner: Manner) -> Ending:
+    async def wait_for_end(self, handle: Handle, reporter: CallReporter) -> ExitCode:
         """Wait for the end of a task."""
-        self.shown.begin(self.tool, handle.task_id)
-        return await conclude(manner, self.vigil.until_ended(handle), handle, self)
+        self.display.start(self.tool, handle.task_id)
+        return await finish_call(reporter, self.monitor.wait_for_result(handle), handle, self)
 
     def close(self) -> None:
-        """Nothing more is shown: the terminal is as it was."""
-        self.shown.close()
+        """Close the display, and restore the terminal."""
+        self.display.close()
 
 
-async def show_tools(server: str, wishes: Wishes) -> Ending:
+async def show_tools(server: str, options: ConnectionOptions) -> ExitCode:
     """List the tools of a server."""
-    target = make_target(server, wishes)
-    async with reach(target, book=None, asked=None, within=wishes.within) as client, _telling(target):
+    target = make_target(server, options)
+    async with (
+        connect_client(target, saved_calls=None, elicitation_callback=None, timeout=options.connect_timeout) as client,
+        _tool_list_errors(target),
+    ):
         tools = await list_tools(await client.connected())
-    print_tools(tools, as_json=wishes.as_json)
-    return Ending.DONE
+    print_tools(tools, as_json=options.as_json)
+    return ExitCode.SUCCESS
 
 
 async def call_tool(
-    server: str, name: str, words: list[str], wishes: Wishes, *, detaches: bool, key: str | None, checks: bool
-) -> Ending:
-    """Call a tool, and wait for the result unless it is to be left alone."""
+    server: str,
+    name: str,
+    words: list[str],
+    options: ConnectionOptions,
+    *,
+    detach: bool,
+    idempotency_key: str | None,
+    validate: bool,
+) -> ExitCode:
+    """Call a tool, and wait for the result unless `detach` is set."""
     given = read_files(words)
-    target, book = make_target(server, wishes), Ledger(book_path(wishes.named_book))
-    # A book that can't be used is better known before there is a task.
-    await book.slips()
-    manner, scene = make_manner(target, book, wishes), Scene(name, wishes.timeout)
-    with scene.set():
-        guard, shown = scene.vigil.until_there, scene.shown
-        async with reach(target, book=book, asked=scene.asker, within=wishes.within, guard=guard, told=shown) as client:
-            async with _telling(target):
+    target, book = make_target(server, options), DeferredSavedCalls(calls_path(options.calls_path))
+    # Find out whether the saved calls are usable before there is a task.
+    await book.list_refs()
+    manner, scene = make_reporter(target, book, options), CallUI(name, options.timeout)
+    with scene.open():
+        guard, shown = scene.monitor.wait_for_server, scene.display
+        async with connect_client(
+            target,
+            saved_calls=book,
+            elicitation_callback=scene.prompter,
+            timeout=options.connect_timeout,
+            guard=guard,
+            listener=shown,
+        ) as client:
+            async with _tool_list_errors(target):
                 tool = find_tool(await guard(list_tools(await client.connected())), name)
-            arguments = read_arguments(given, tool.input_schema)
-            if checks:
+            arguments = parse_arguments(given, tool.input_schema)
+            if validate:
                 check_arguments(name, arguments, tool.input_schema)
-            scene.vigil.begin()
-            shown.begin(name, None)
-            beginning = client.call(name, arguments, key=key, progressed=scene.progressed)
-            handle = await begun(manner, scene.vigil.until_begun(beginning), name, scene, book)
-            if handle.slip is None:
+            scene.monitor.start_timeout()
+            shown.start(name, None)
+            beginning = client.call(name, arguments, key=idempotency_key, progress_callback=scene.on_progress)
+            handle = await start_call(manner, scene.monitor.wait_for_start(beginning), name, scene, book)
+            if handle.task_ref is None:
                 scene.close()
-                return print_result(await handle.result(), as_json=wishes.as_json)
-            if detaches:
+                return print_result(await handle.result(), as_json=options.as_json)
+            if detach:
                 scene.close()
-                manner.go_on(handle.slip)
-                return Ending.DONE
-            return await scene.stay(handle, manner)
+                manner.report_running(handle.task_ref)
+                return ExitCode.SUCCESS
+            return await scene.wait_for_end(handle, manner)
 
 
 @asynccontextmanager
-async def _telling(target: Target) -> AsyncGenerator[None]:
-    """What goes wrong before anything is called is told as such."""
+async def _tool_list_errors(target: CallTarget) -> AsyncGenerator[None]:
+    """Report errors of the tool list as such, since nothing has been called yet."""
     try:
         yield
     except MCPError as error:
-        raise Unusable(
-            f"{target.shown} can't tell which tools it has: {printable(error.error.message)}{said_by(target)}"
+        raise UsageError(
+            f"{target.display_name} can't tell which tools it has: {printable(error.error.message)}"
+            f"{format_server_output(target)}"
         ) from error
 
 
 @asynccontextmanager
-async def taken_up(
-    given: str,
-    wishes: Wishes,
+async def resume_call(
+    id_prefix: str,
+    options: ConnectionOptions,
     *,
-    asked: ElicitationFnT | None = None,
+    elicitation_callback: ElicitationFnT | None = None,
     guard: Guard | None = None,
-    told: Told | None = None,
-    keeps: bool = True,
-) -> AsyncGenerator[tuple[Handle, Manner]]:
-    """A call that is under way, and its server. If it is kept, its result can be fetched again.
+    listener: ConnectionListener | None = None,
+    keep_saved: bool = True,
+) -> AsyncGenerator[tuple[Handle, CallReporter]]:
+    """Open a saved call and connect to its server. With `keep_saved`, its result can be fetched again.
 
     Raises:
-        Unusable: there is no such call, or its server can't be reached.
+        UsageError: there is no such call, or its server can't be reached.
     """
-    book = Ledger(book_path(wishes.named_book))
-    slip = await find_slip(book, given)
-    target = make_target(wishes.server or slip.server, wishes, is_kept=wishes.server is None)
+    book = DeferredSavedCalls(calls_path(options.calls_path))
+    slip = await find_task_ref(book, id_prefix)
+    target = make_target(options.server or slip.server, options, is_saved=options.server is None)
     if target.name != slip.server:
-        raise Unusable(
-            f"task {told_id(slip.task_id)} is known to {shown_server(slip.server)}, and not to {target.shown}"
+        raise UsageError(
+            f"task {format_id(slip.task_id)} is known to {redact_server(slip.server)}, and not to {target.display_name}"
         )
-    manner = make_manner(target, book, wishes)
-    kept = None if keeps else book
-    async with reach(target, book=kept, asked=asked, within=wishes.within, guard=guard, told=told) as client:
-        handle = client.take_up(slip)
+    manner = make_reporter(target, book, options)
+    kept = None if keep_saved else book
+    async with connect_client(
+        target,
+        saved_calls=kept,
+        elicitation_callback=elicitation_callback,
+        timeout=options.connect_timeout,
+        guard=guard,
+        listener=listener,
+    ) as client:
+        handle = client.resume(slip)
         try:
             yield handle, manner
         except TaskNotFound:
-            manner.not_found(slip)
+            manner.fail_not_found(slip)
         except MCPError as error:
-            manner.fail(slip.tool, error, slip)
+            manner.fail_with_error(slip.tool, error, slip)
         except ServerUnreachable as error:
-            raise typer.Exit(manner.go_on_lost(slip, error)) from error
+            raise typer.Exit(manner.report_unreachable(slip, error)) from error
 
 
-async def wait_for(given: str, wishes: Wishes) -> Ending:
+async def wait_for_task(id_prefix: str, options: ConnectionOptions) -> ExitCode:
     """Wait for the end of a task."""
-    slip = await find_slip(TaskBook(book_path(wishes.named_book)), given)
-    scene = Scene(slip.tool, wishes.timeout)
-    with scene.set():
-        there, shown = scene.vigil.until_there, scene.shown
-        async with taken_up(slip.task_id, wishes, asked=scene.asker, guard=there, told=shown, keeps=False) as taken:
+    slip = await find_task_ref(SavedCalls(calls_path(options.calls_path)), id_prefix)
+    scene = CallUI(slip.tool, options.timeout)
+    with scene.open():
+        there, shown = scene.monitor.wait_for_server, scene.display
+        async with resume_call(
+            slip.task_id, options, elicitation_callback=scene.prompter, guard=there, listener=shown, keep_saved=False
+        ) as taken:
             handle, manner = taken
-            scene.vigil.begin()
-            return await scene.stay(handle, manner)
+            scene.monitor.start_timeout()
+            return await scene.wait_for_end(handle, manner)
 
 
-async def look_at(given: str, wishes: Wishes) -> Ending:
-    """Show a task as it is."""
-    async with taken_up(given, wishes) as (handle, manner):
-        update = await handle.look()
-        assert update is not None  # noqa: S101 - of a task
+async def print_status(id_prefix: str, options: ConnectionOptions) -> ExitCode:
+    """Show the current state of a task."""
+    async with resume_call(id_prefix, options) as (handle, manner):
+        update = await handle.poll()
+        assert update is not None  # noqa: S101 - the handle has a task
         if update.is_ended:
-            return await conclude(manner, handle.result(), handle)
+            return await finish_call(manner, handle.result(), handle)
         if update.status is Status.INPUT_REQUIRED:
-            await tell_asked(manner, handle, None)
-            return Ending.ASKS
-        _show(update, as_json=wishes.as_json)
-        return Ending.GOES_ON
+            await report_questions(manner, handle, None)
+            return ExitCode.NEEDS_INPUT
+        _show(update, as_json=options.as_json)
+        return ExitCode.STILL_RUNNING
 
 
-async def cancel_task(given: str, wishes: Wishes) -> Ending:
-    """Stop a task."""
-    async with taken_up(given, wishes) as (handle, manner):
-        return await cancel(manner, handle)
+async def cancel_task(id_prefix: str, options: ConnectionOptions) -> ExitCode:
+    """Cancel a task."""
+    async with resume_call(id_prefix, options) as (handle, manner):
+        return await cancel_and_report(manner, handle)
 
 
-async def forget_task(book: TaskBook, given: str, *, as_json: bool) -> Ending:
-    """Strike a call off the book."""
-    slip = await find_slip(book, given)
-    await book.remove(slip)
+async def forget_task(saved_calls: SavedCalls, id_prefix: str, *, as_json: bool) -> ExitCode:
+    """Remove a saved call."""
+    slip = await find_task_ref(saved_calls, id_prefix)
+    await saved_calls.remove(slip)
     if as_json:
-        typer.echo(json_of({"task_id": slip.task_id, "forgotten": True}))
-    server = printable(shown_server(slip.server))
-    tell(f"task {told_id(slip.task_id)} of {server} is struck off the book; it was not stopped")
-    return Ending.DONE
+        typer.echo(format_json({"task_id": slip.task_id, "forgotten": True}))
+    server = printable(redact_server(slip.server))
+    echo_err(f"task {format_id(slip.task_id)} of {server} is struck off the book; it was not stopped")
+    return ExitCode.SUCCESS
 
 
 def _show(update: Update, *, as_json: bool) -> None:
@@ -228,88 +267,94 @@ def _show(update: Update, *, as_json: bool) -> None:
             "message": update.message,
             "progress": None if progress is None else {"done": progress.done, "total": progress.total},
         }
-        typer.echo(json_of(facts))
+        typer.echo(format_json(facts))
         return
-    said = [str(update.status), *([] if progress is None else [words(progress)]), *filter(None, [update.message])]
+    said = [
+        str(update.status),
+        *([] if progress is None else [format_progress(progress)]),
+        *filter(None, [update.message]),
+    ]
     typer.echo(printable(", ".join(said)))
 
 
-Words = list[str | dict[str, Any]]
+ArgumentWords = list[str | dict[str, Any]]
 
-TAKEN_WITHIN = 10.0
-"""Seconds for a server to take an answer. Some ask only while somebody waits."""
+ANSWER_TIMEOUT = 10.0
+"""Seconds for a server to take an answer. Some servers ask only while a caller waits."""
 
 
-async def answer_task(given: str, values: list[str], action: str, key: str | None, wishes: Wishes) -> Ending:
+async def answer_task(
+    id_prefix: str, values: list[str], action: str, key: str | None, options: ConnectionOptions
+) -> ExitCode:
     """Answer one question of a task."""
     words = read_files(values)
-    async with taken_up(given, wishes, asked=by_hand) as (handle, manner):
+    async with resume_call(id_prefix, options, elicitation_callback=answer_later) as (handle, manner):
         try:
-            async with asyncio.timeout(TAKEN_WITHIN):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 answered = await _answer(handle, words, action, key)
         except TimeoutError:
-            refuse("the server did not ask, or did not take the answer, in time: try again", as_json=wishes.as_json)
+            fail("the server did not ask, or did not take the answer, in time: try again", as_json=options.as_json)
         except (MCPError, InvalidValue) as error:
             why = error.error.message if isinstance(error, MCPError) else str(error)
-            refuse(f"the server refuses the answer: {printable(why)}", as_json=wishes.as_json, ending=Ending.FAILED)
-        assert handle.slip is not None  # noqa: S101 - it is a task
-        if wishes.as_json:
-            typer.echo(json.dumps({"task_id": handle.slip.task_id, "key": answered, "action": action}, indent=2))
-        tell(f"answered. {manner.again('wait', handle.slip.task_id)} waits for what becomes of it")
-        return Ending.DONE
+            fail(f"the server refuses the answer: {printable(why)}", as_json=options.as_json, exit_code=ExitCode.FAILED)
+        assert handle.task_ref is not None  # noqa: S101 - the handle has a task
+        if options.as_json:
+            typer.echo(json.dumps({"task_id": handle.task_ref.task_id, "key": answered, "action": action}, indent=2))
+        echo_err(f"answered. {manner.follow_up_command('wait', handle.task_ref.task_id)} waits for what becomes of it")
+        return ExitCode.SUCCESS
 
 
-async def _answer(handle: Handle, values: Words, action: str, key: str | None) -> str:
+async def _answer(handle: Handle, values: ArgumentWords, action: str, key: str | None) -> str:
     """Answer, and return the key of the question."""
     answered: str | None = None
-    async with aclosing(updates_of(handle)) as updates:
+    async with aclosing(follow_updates(handle)) as updates:
         async for update in updates:
             open_keys = {question.key for question in update.questions}
-            # A server that asks by itself has the answer when it asks no more, or something else: what is on its way to
-            # it would be lost if this ended.
-            is_taken = answered not in open_keys and (bool(open_keys) or not update.asks_itself)
+            # A server that sends its questions has the answer once it asks nothing, or another question. Ending before
+            # that would lose the answer that is in flight.
+            is_taken = answered not in open_keys and (bool(open_keys) or not update.server_asks)
             if answered is not None and (update.status is not Status.INPUT_REQUIRED or is_taken):
                 return answered
             if answered is None and (update.questions or update.status is not Status.INPUT_REQUIRED):
                 question = _choose(update, key)
-                await handle.answer({question.key: _made(question, values, action)})
+                await handle.answer({question.key: _build_answer(question, values, action)})
                 answered = question.key
     if answered is None:
-        raise Unusable("the task has ended, and asks nothing")
+        raise UsageError("the task has ended, and asks nothing")
     return answered
 
 
 def _choose(update: Update, key: str | None) -> Question:
     keys = ", ".join(f"{question.key} ({question.message})" for question in update.questions)
     if not update.questions:
-        raise Unusable(f"the task asks nothing just now: it is {update.status}")
+        raise UsageError(f"the task asks nothing just now: it is {update.status}")
     if key is None and len(update.questions) > 1:
-        raise Unusable(f"the task asks several things: say which by --key, one of {printable(keys)}")
+        raise UsageError(f"the task asks several things: say which by --key, one of {printable(keys)}")
     found = [question for question in update.questions if key is None or question.key.startswith(key)]
     if len(found) != 1:
-        raise Unusable(f"no single question has the key {key!r}: the task asks {printable(keys)}")
+        raise UsageError(f"no single question has the key {key!r}: the task asks {printable(keys)}")
     return found[0]
 
 
-def _made(question: Question, values: Words, action: str) -> dict[str, Any]:
-    asked = Asked.of(question)
+def _build_answer(question: Question, values: ArgumentWords, action: str) -> dict[str, Any]:
+    asked = OpenInputRequest.from_question(question)
     if asked.method == SAMPLING:
         return _reply(values, action)
     if asked.method != "elicitation/create":
-        raise Unusable(f"this command can't answer {asked.method}")
+        raise UsageError(f"this command can't answer {asked.method}")
     if action != "accept":
         return {"action": action}
     schema = asked.schema or {}
-    content = read_arguments(values, schema)
+    content = parse_arguments(values, schema)
     check_arguments("it", content, schema, verb="answered")
     return {"action": action} if asked.schema is None else {"action": action, "content": content}
 
 
-def _reply(values: Words, action: str) -> dict[str, Any]:
-    """What a model would have said."""
+def _reply(values: ArgumentWords, action: str) -> dict[str, Any]:
+    """Build the reply that a model would have given."""
     schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     if action != "accept":
-        raise Unusable("a model is asked, which can't decline: give text=…, or cancel the task")
-    content = read_arguments(values, schema)
+        raise UsageError("a model is asked, which can't decline: give text=…, or cancel the task")
+    content = parse_arguments(values, schema)
     check_arguments("it", content, schema, verb="answered")
     return {"role": "assistant", "model": "human", "content": {"type": "text", "text": content["text"]}}

@@ -1,1 +1,1 @@
-"""The client side of both generations, and of servers without tasks."""
+"""The client side of both protocol generations, and of servers without tasks."""

@@ -1,15 +1,12 @@
-"""Requests that the SDK's client does not know: the methods of tasks, and calls that ask for a task.
+"""What the task protocols share: the protocol interface, tool calls, task requests and the SDK extension.
 
-The SDK checks the answer to `tools/call` against what the version has for it, and has no tasks there. So that one is
-sent past the check; everything else goes through the session's front door.
+`TaskProtocol` is the common interface for 2026-07-28, 2025-11-25 and the fallback tools. A tool call returns a result,
+a task, or a text about a task.
 
-The ways to talk about a task, behind one front: 2026-07-28, 2025-11-25, and tools.
-
-What a server tells of its tools, asked once for each connection.
-
-Calls of tools as the SDK makes them, and what may come of them: a result, a task, or words about one.
-
-What tells the SDK's client of tasks: that it takes them, and what to do with one.
+The SDK's client does not know the methods of tasks, and calls that ask for a task. It validates the response to
+`tools/call` against the result type of the version, which has no tasks there. Such a call is therefore sent past the
+validation; every other request uses the session's public API. The server's tools are listed once for each connection.
+`TasksExtension` declares to the SDK's client that it takes tasks, and what to do with one.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -26,14 +23,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, PaginatedRequestParams, Request, Result, Tool
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from raincheck.client.errors import BadAnswer
-from raincheck.client.protocols.models import Created
-from raincheck.client.saved_calls import TierName
-from raincheck.client.tracker import Held
-from raincheck.client.updates import Progress, Question, Update
+from raincheck.client.errors import InvalidResponse
+from raincheck.client.protocols.models import CreatedTask2026
+from raincheck.client.saved_calls import ProtocolName
+from raincheck.client.tracker import TrackedTask
+from raincheck.client.updates import Question, TaskProgress, Update
 from raincheck.errors import TaskNotFound
-from raincheck.wire.fallback_text import HANDLE, TOOLS
-from raincheck.wire.results import TAKES_KEYS
+from raincheck.wire.fallback_text import TASK_META_KEY, TOOLS_META_KEY
+from raincheck.wire.results import SUPPORTS_KEYS_META_KEY
 from raincheck.wire.v2026 import EXTENSION
 
 ResultT = TypeVar("ResultT", bound=Result)
@@ -45,39 +42,39 @@ class TaskRequest(Request[dict[str, Any], str]):
     name_param: ClassVar[str | None] = "taskId"  # for the header that names it
 
 
-class Anything(Result):
-    """A result of which nothing is expected."""
+class AnyResult(Result):
+    """A result without expected fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
-async def ask_about(
+async def send_task_request(
     client: Client,
     method: str,
     task_id: str,
-    answer: type[ResultT],
-    **params: Any,  # noqa: ANN401 - those of the method
+    result_type: type[ResultT],
+    **params: Any,  # noqa: ANN401 - the method's parameters
 ) -> ResultT:
     """Send a request about a task.
 
     Raises:
-        TaskNotFound: the server does not know it, or not for this caller.
-        BadAnswer: the answer is not what the protocol says.
+        TaskNotFound: the server does not know the task, or not for this caller.
+        InvalidResponse: the response does not conform to the protocol.
     """
     request = TaskRequest(method=method, params={"taskId": task_id, **params})
     try:
-        with reading(f"the answer to {method}"):
-            return await client.session.send_request(request, answer)
+        with map_validation_errors(f"the answer to {method}"):
+            return await client.session.send_request(request, result_type)
     except MCPError as error:
-        # Of other methods it may be something else that is wrong, or what the task itself has failed with.
+        # For other methods this code may mean another error, or the one that the task itself failed with.
         if error.error.code == INVALID_PARAMS and method == "tasks/get":
             raise TaskNotFound(task_id) from error
         raise
 
 
 async def call_raw(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Call a tool, and return whatever the server answers."""
-    dispatcher = client.session._dispatcher  # pyright: ignore[reportPrivateUsage] - see above
+    """Call a tool, and return the server's unvalidated response."""
+    dispatcher = client.session._dispatcher  # pyright: ignore[reportPrivateUsage] - see the module's docstring
     options: CallOptions = {}
     if client.read_timeout_seconds is not None:
         options["timeout"] = client.read_timeout_seconds
@@ -85,237 +82,240 @@ async def call_raw(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def reading(what: str) -> Generator[None]:
-    """Tell of answers that are not what the protocol says.
+def map_validation_errors(what: str) -> Generator[None]:
+    """Map validation errors of responses.
 
     Raises:
-        BadAnswer: that it is one.
+        InvalidResponse: the response does not conform to the protocol.
     """
     try:
         yield
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise BadAnswer(f"{what} is ill-formed: {where}: {first['msg']}") from error
+        raise InvalidResponse(f"{what} is ill-formed: {where}: {first['msg']}") from error
 
 
 def read_result(result: object) -> CallToolResult:
-    """The result of a tool.
+    """Parse the result of a tool.
 
     Raises:
-        BadAnswer: it is none.
+        InvalidResponse: it is not a tool result.
     """
-    with reading("the result of the tool"):
+    with map_validation_errors("the result of the tool"):
         return CallToolResult.model_validate(result, by_name=False)
 
 
 @contextmanager
-def checking(tool: str) -> Generator[None]:
-    """Tell of results that are not what the tool says of itself, which the SDK checks.
+def map_schema_errors(tool: str) -> Generator[None]:
+    """Map the SDK's errors for results that do not match the tool's output schema.
 
     Raises:
-        BadAnswer: that it is one.
+        InvalidResponse: the result does not match.
     """
     try:
         yield
     except RuntimeError as error:
-        # The SDK has no class of its own for it.
+        # The SDK raises no specific exception class for this.
         if not str(error).startswith((f"Tool {tool} has an output", "Invalid structured", "Invalid schema")):
             raise
-        raise BadAnswer(str(error).splitlines()[0]) from error
+        raise InvalidResponse(str(error).splitlines()[0]) from error
 
 
 Answers = Mapping[str, Mapping[str, Any]]
-"""Answers by the keys of the questions, as the protocol has them: `{"action": "accept", "content": {…}}`."""
+"""Answers by the keys of the questions, in the protocol's form: `{"action": "accept", "content": {…}}`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a tool."""
+class CallRequest:
+    """A tool call to send."""
 
     tool: str
     arguments: Mapping[str, Any]
     meta: Mapping[str, Any]
     ttl: float | None = None
-    progressed: Callable[[Progress, str | None], Awaitable[None]] | None = None
+    progress_callback: Callable[[TaskProgress, str | None], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """What a call came to: its result, or a task and how to talk about it."""
+class CallOutcome:
+    """The outcome of a call: its result, or a task and the protocol to follow it with."""
 
     result: CallToolResult | None = None
     task_id: str = ""
-    tier: TierName = "plain"
+    protocol: ProtocolName = "plain"
     tools: Mapping[str, str] = field(default_factory=dict[str, str])
-    token: str | None = None
-    """What its progress is told under."""
+    progress_token: str | None = None
+    """The token under which its progress is reported."""
 
 
-class Tier(Protocol):
-    """One way. Nothing here tries again: whoever uses it does."""
+class TaskProtocol(Protocol):
+    """One way to follow tasks. Nothing here retries: its callers do."""
 
-    async def begin(self, client: Client, call: Call) -> Begun:
+    async def start(self, client: Client, call: CallRequest) -> CallOutcome:
         """Call a tool."""
         ...
 
-    async def look(self, client: Client, held: Held) -> Update:
-        """The task as it is."""
+    async def poll(self, client: Client, tracked: TrackedTask) -> Update:
+        """Return the task as it is."""
         ...
 
-    async def fetch(self, client: Client, held: Held, update: Update) -> CallToolResult:
-        """The result of a task that has ended, and was not cancelled.
+    async def fetch_result(self, client: Client, tracked: TrackedTask, update: Update) -> CallToolResult:
+        """Return the result of a task that has ended, and was not cancelled.
 
         Raises:
-            MCPError: it has failed.
+            MCPError: the task failed.
         """
         ...
 
-    async def attend(self, client: Client, held: Held, question: Question | None) -> bool:
-        """Have the client's callbacks asked this, or whatever the server asks by itself, until the task has ended.
+    async def run_callbacks(self, client: Client, tracked: TrackedTask, question: Question | None) -> bool:
+        """Run the client's callbacks for a question, or for all that the server sends itself until the task has ended.
 
-        Returns whether the task has changed. One that has not is looked at again when it is time.
+        Returns whether the task has changed. One that has not is polled again at its interval.
         """
         ...
 
-    async def answer(self, client: Client, held: Held, answers: Answers) -> None:
-        """Answer what the task asks."""
+    async def answer(self, client: Client, tracked: TrackedTask, answers: Answers) -> None:
+        """Answer the task's questions."""
         ...
 
-    async def cancel(self, client: Client, held: Held) -> None:
-        """Ask for the task to be stopped. One that has ended stays as it is.
+    async def cancel(self, client: Client, tracked: TrackedTask) -> None:
+        """Request that the task stops. A task that has ended does not change.
 
         Raises:
-            CancelRefused: its workflow does not allow it.
+            CancelRefused: the task's workflow does not allow it.
         """
         ...
 
-    async def listen(self, client: Client, held: Held, update: Update) -> bool:
-        """Have the server tell when the task changes, for a while. Returns whether it is any use to listen again."""
+    async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
+        """Wait for change notifications, for a while. Returns whether it makes sense to listen again."""
         ...
 
 
-MOST_PAGES = 100
-"""Of a list of tools: a server that pages in circles must not hang a call."""
+MAX_PAGES = 100
+"""The maximum number of pages of a tool list: a server whose cursors form a cycle must not hang a call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A tool. One that is not listed has nothing to say."""
+class ToolInfo:
+    """What a server declares of a tool. The defaults are for a tool that is not listed."""
 
     task_support: str = "forbidden"
-    """Whether it can be called as a task, in the words of 2025-11-25."""
-    takes_keys: bool = False
-    """Whether the server begins a call of it once, by the key that this caller gives it."""
+    """Whether the tool can be called as a task, by its value in 2025-11-25."""
+    supports_keys: bool = False
+    """Whether the server starts calls of this tool once by the key that this caller sends."""
 
     @classmethod
     def of(cls, tool: Tool) -> Self:
         support = (tool.execution.task_support if tool.execution else None) or "forbidden"
-        return cls(support, (tool.meta or {}).get(TAKES_KEYS) is True)
+        return cls(support, (tool.meta or {}).get(SUPPORTS_KEYS_META_KEY) is True)
 
 
-class Listing:
-    """The tools of a server."""
+class ToolCache:
+    """The tools of a server, cached per connection."""
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[ClientSession, Mapping[str, Listed]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[ClientSession, Mapping[str, ToolInfo]] = WeakKeyDictionary()
 
-    def is_known(self, client: Client) -> bool:
-        """Whether they have been listed on this connection."""
+    def is_cached(self, client: Client) -> bool:
+        """Return whether the tools have been listed on this connection."""
         return client.session in self._known
 
-    async def find(self, client: Client, tool: str) -> Listed:
-        """What is told of a tool."""
+    async def find(self, client: Client, tool: str) -> ToolInfo:
+        """Return what the server declares of a tool."""
         known = self._known.get(client.session)
         if known is None:
-            with reading("the list of tools"):
+            with map_validation_errors("the list of tools"):
                 known = await _listed(client)
             self._known[client.session] = known
-        return known.get(tool, Listed())
+        return known.get(tool, ToolInfo())
 
-    def forget(self, client: Client) -> None:
-        """Ask anew next time."""
+    def invalidate(self, client: Client) -> None:
+        """List the tools again on the next use."""
         self._known.pop(client.session, None)
 
 
-async def _listed(client: Client) -> Mapping[str, Listed]:
-    found: dict[str, Listed] = {}
+async def _listed(client: Client) -> Mapping[str, ToolInfo]:
+    found: dict[str, ToolInfo] = {}
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
-        asked = {"cursor": cursor, "_meta": {TAKES_KEYS: True}}
+    for _ in range(MAX_PAGES):
+        asked = {"cursor": cursor, "_meta": {SUPPORTS_KEYS_META_KEY: True}}
         page = await client.session.list_tools(params=PaginatedRequestParams.model_validate(asked))
-        found |= {tool.name: Listed.of(tool) for tool in page.tools}
+        found |= {tool.name: ToolInfo.of(tool) for tool in page.tools}
         cursor = page.next_cursor
         if cursor is None:
             break
     return found
 
 
-Hear = Callable[[str], None]
-"""Told the id of a task that has changed."""
+ChangeCallback = Callable[[str], None]
+"""Called with the id of a task that has changed."""
 
 
-class Claimed(CallToolResult):
-    """Stands for a task where the SDK wants a result. It says that it is an error, so that it is checked no further."""
+class TaskPlaceholder(CallToolResult):
+    """Stands for a task where the SDK requires a result. An error result, so that the SDK does not validate it."""
 
     model_config = ConfigDict(extra="allow")
     is_error: bool = True
-    created: Created
+    created: CreatedTask2026
 
 
-class _Changed(BaseModel):
+class _StatusNotification(BaseModel):
     model_config = ConfigDict(extra="allow")
-    taskId: str  # noqa: N815 - as it is on the wire
+    taskId: str  # noqa: N815 - the name on the wire
 
 
-class TakesTasks(ClientExtension):
-    """Declares the extension, and hands tasks over as they come."""
+class TasksExtension(ClientExtension):
+    """Declares the tasks extension to the SDK, and passes created tasks and notifications on."""
 
     identifier = EXTENSION
 
-    def __init__(self, hear: Hear) -> None:
-        self._hear = hear
+    def __init__(self, on_change: ChangeCallback) -> None:
+        self._on_change = on_change
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        return [ResultClaim(result_type="task", model=Created, resolve=_hand_over)]
+        return [ResultClaim(result_type="task", model=CreatedTask2026, resolve=_wrap_task)]
 
     def notifications(self) -> Sequence[NotificationBinding[Any]]:
         methods = ("notifications/tasks", "notifications/tasks/status")
-        return [NotificationBinding(method=method, params_type=_Changed, handler=self._told) for method in methods]
+        return [
+            NotificationBinding(method=method, params_type=_StatusNotification, handler=self._handle_notification)
+            for method in methods
+        ]
 
-    async def _told(self, changed: _Changed) -> None:
-        self._hear(changed.taskId)
+    async def _handle_notification(self, changed: _StatusNotification) -> None:
+        self._on_change(changed.taskId)
 
 
-async def _hand_over(created: Created, ctx: ClaimContext) -> CallToolResult:
+async def _wrap_task(created: CreatedTask2026, ctx: ClaimContext) -> CallToolResult:
     del ctx
-    return Claimed(content=[], created=created)
+    return TaskPlaceholder(content=[], created=created)
 
 
-async def call_tool(client: Client, call: Call) -> Begun:
-    """Call a tool."""
+async def call_tool(client: Client, call: CallRequest) -> CallOutcome:
+    """Call a tool through the SDK's client."""
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        if call.progressed is not None:
-            await call.progressed(Progress(progress, total), message)
+        if call.progress_callback is not None:
+            await call.progress_callback(TaskProgress(progress, total), message)
 
-    with reading(f"the answer to a call of {call.tool!r}"), checking(call.tool):
+    with map_validation_errors(f"the answer to a call of {call.tool!r}"), map_schema_errors(call.tool):
         result = await client.call_tool(
             call.tool,
             dict(call.arguments),
-            progress_callback=None if call.progressed is None else progressed,
+            progress_callback=None if call.progress_callback is None else progressed,
             meta=dict(call.meta),  # pyright: ignore[reportArgumentType] - the SDK's own keys, and others
         )
-    return read_call(result)
+    return read_call_result(result)
 
 
-def read_call(result: CallToolResult) -> Begun:
-    """What a call came to."""
-    if isinstance(result, Claimed):
-        return Begun(task_id=result.created.task_id, tier="2026-07-28")
+def read_call_result(result: CallToolResult) -> CallOutcome:
+    """Return the outcome of a call: its result, or the task that stands in it."""
+    if isinstance(result, TaskPlaceholder):
+        return CallOutcome(task_id=result.created.task_id, protocol="2026-07-28")
     told: Mapping[str, Any] = result.meta or {}
-    task_id, tools = told.get(HANDLE), told.get(TOOLS)
+    task_id, tools = told.get(TASK_META_KEY), told.get(TOOLS_META_KEY)
     if not isinstance(task_id, str) or not isinstance(tools, Mapping) or result.is_error:
-        return Begun(result)
+        return CallOutcome(result)
     names = {str(use): str(name) for use, name in cast("Mapping[Any, Any]", tools).items()}
-    return Begun(task_id=task_id, tier="plain", tools=names)
+    return CallOutcome(task_id=task_id, protocol="plain", tools=names)

@@ -1,4 +1,4 @@
-"""Tasks for callers without any: the server tells of one in words, and offers tools to go on with it."""
+"""Tasks for callers without tasks: the server describes one in a text, and offers tools to follow it."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -8,71 +8,78 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from raincheck.client.errors import BadAnswer
-from raincheck.client.protocols.base import Answers, Begun, Call, call_tool, checking, reading
+from raincheck.client.errors import InvalidResponse
+from raincheck.client.protocols.base import (
+    Answers,
+    CallOutcome,
+    CallRequest,
+    call_tool,
+    map_schema_errors,
+    map_validation_errors,
+)
 from raincheck.client.protocols.models import read_progress
-from raincheck.client.tracker import Held
-from raincheck.client.transport_errors import check_spoken
+from raincheck.client.tracker import TrackedTask
+from raincheck.client.transport_errors import check_cancel_text
 from raincheck.client.updates import Question, Update
 from raincheck.core.lifecycle import Status
 from raincheck.errors import InvalidValue, TaskNotFound
-from raincheck.wire.fallback_text import HANDLE
+from raincheck.wire.fallback_text import TASK_META_KEY
 from raincheck.wire.fields import as_list, as_object
 
 _METHODS = {"reply": "sampling/createMessage", "roots": "roots/list"}
-"""What the kinds of questions are called elsewhere. All others are forms and links."""
+"""The methods of the kinds of questions. All other kinds are forms and links."""
 
 
-class TierPlain:
-    """For all others. On a server that knows nothing of tasks, a call is answered when it is done."""
+class FallbackProtocol:
+    """For servers of all other kinds. A server without tasks answers a call when its work is done."""
 
-    async def begin(self, client: Client, call: Call) -> Begun:
+    async def start(self, client: Client, call: CallRequest) -> CallOutcome:
         return await call_tool(client, call)
 
-    async def look(self, client: Client, held: Held) -> Update:
-        return _read(await self._call(client, held, "status"), held.task_id)
+    async def poll(self, client: Client, tracked: TrackedTask) -> Update:
+        return _read(await self._call(client, tracked, "status"), tracked.task_id)
 
-    async def fetch(self, client: Client, held: Held, update: Update) -> CallToolResult:
+    async def fetch_result(self, client: Client, tracked: TrackedTask, update: Update) -> CallToolResult:
         del update
-        return await self._call(client, held, "result")
+        return await self._call(client, tracked, "result")
 
-    async def attend(self, client: Client, held: Held, question: Question | None) -> bool:
+    async def run_callbacks(self, client: Client, tracked: TrackedTask, question: Question | None) -> bool:
         del question
-        # While somebody waits, the server asks whoever can be asked. What comes of it is fetched later.
+        # While a caller waits, the server sends its questions if it can. The outcome is fetched later.
         with suppress(MCPError):
-            # The result itself stands for no task.
-            return HANDLE not in ((await self._call(client, held, "wait")).meta or {})
+            # The final result has no task key.
+            return TASK_META_KEY not in ((await self._call(client, tracked, "wait")).meta or {})
         return False
 
-    async def answer(self, client: Client, held: Held, answers: Answers) -> None:
+    async def answer(self, client: Client, tracked: TrackedTask, answers: Answers) -> None:
         for key, answer in answers.items():
-            result = await self._call(client, held, "answer", key=key, **_spoken(answer))
+            result = await self._call(client, tracked, "answer", key=key, **_tool_arguments(answer))
             if result.is_error:
                 raise InvalidValue(_text(result))
 
-    async def cancel(self, client: Client, held: Held) -> None:
-        check_spoken(held.task_id, _text(await self._call(client, held, "cancel")))
+    async def cancel(self, client: Client, tracked: TrackedTask) -> None:
+        check_cancel_text(tracked.task_id, _text(await self._call(client, tracked, "cancel")))
 
-    async def listen(self, client: Client, held: Held, update: Update) -> bool:
+    async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
         if update.status is Status.WORKING:
-            await self._call(client, held, "wait")
-            held.changed()
+            await self._call(client, tracked, "wait")
+            tracked.notify()
         return True
 
-    async def _call(self, client: Client, held: Held, use: str, **more: Any) -> CallToolResult:  # noqa: ANN401 - arguments of a tool
-        tool = held.slip.tools.get(use)
+    async def _call(self, client: Client, tracked: TrackedTask, purpose: str, **more: Any) -> CallToolResult:  # noqa: ANN401 - arguments of a tool
+        tool = tracked.task_ref.tools.get(purpose)
         if tool is None:
-            raise TaskNotFound(held.task_id)
-        with reading(f"the answer of {tool}"), checking(tool):
-            return await client.call_tool(tool, {"task_id": held.task_id, **more})
+            raise TaskNotFound(tracked.task_id)
+        with map_validation_errors(f"the answer of {tool}"), map_schema_errors(tool):
+            return await client.call_tool(tool, {"task_id": tracked.task_id, **more})
 
 
 def _read(result: CallToolResult, task_id: str) -> Update:
-    """What a tool tells of a task.
+    """Parse a fallback tool's answer about a task.
 
     Raises:
-        TaskNotFound: that there is none.
-        BadAnswer: something else.
+        TaskNotFound: there is no such task.
+        InvalidResponse: the answer is ill-formed.
     """
     if result.is_error:
         raise TaskNotFound(task_id)
@@ -84,11 +91,11 @@ def _read(result: CallToolResult, task_id: str) -> Update:
             status=Status(str(facts["status"])),
             message=message if isinstance(message, str) else None,
             progress=read_progress(facts.get("progress"), facts.get("total")),
-            asks_itself=True,
+            server_asks=True,
             questions=tuple(_question(as_object(one)) for one in as_list(facts.get("questions"))),
         )
     except (KeyError, ValueError) as error:
-        raise BadAnswer(f"what the server tells of task {task_id!r} is ill-formed: {error!r}") from error
+        raise InvalidResponse(f"what the server tells of task {task_id!r} is ill-formed: {error!r}") from error
 
 
 def _question(facts: Mapping[str, Any]) -> Question:
@@ -97,8 +104,8 @@ def _question(facts: Mapping[str, Any]) -> Question:
     return Question(str(facts["key"]), {"method": method, "params": params})
 
 
-def _spoken(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer of the protocol, as the tool takes it."""
+def _tool_arguments(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a protocol answer to the tool's arguments."""
     if "action" in answer:
         is_accepted = answer["action"] == "accept"
         return {"answer": answer.get("content") or {}} if is_accepted else {"action": answer["action"]}

@@ -1,6 +1,6 @@
-"""What servers send of a task, as it is read here: strictly where it matters, and as well as can be elsewhere.
+"""Models of the task messages that servers send: strict where it matters, lenient elsewhere.
 
-A caller that chokes on an odd field of no importance has lost the task.
+A caller that fails on an unimportant odd field has lost the task.
 """
 
 from typing import Annotated, Any, Literal, TypeGuard, cast
@@ -9,24 +9,24 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ErrorData, Result
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from raincheck.client.updates import Progress, Question, Update
+from raincheck.client.updates import Question, TaskProgress, Update
 from raincheck.core.lifecycle import Status
 from raincheck.wire.fields import LARGEST_INTEGER, as_object
-from raincheck.wire.v2026 import PROGRESS
+from raincheck.wire.v2026 import PROGRESS_META_KEY
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a number that can be counted with: NaN and what is endless are none."""
+    """Return whether the value is a finite number in the safe range: NaN and infinity are not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return -LARGEST_INTEGER <= value <= LARGEST_INTEGER
 
 
-def read_progress(done: object, total: object) -> Progress | None:
-    """How far a task is; None if that is not what is told."""
+def read_progress(done: object, total: object) -> TaskProgress | None:
+    """Parse a task's progress; None if it is not a number."""
     if not is_number(done):
         return None
-    return Progress(float(done), float(total) if is_number(total) else None)
+    return TaskProgress(float(done), float(total) if is_number(total) else None)
 
 
 def _seconds(milliseconds: object) -> float | None:
@@ -38,53 +38,53 @@ def _status(value: object) -> Status:
 
 
 Seconds = Annotated[float | None, BeforeValidator(_seconds)]
-"""A wait that is sent in milliseconds; None if it is no number to wait for."""
-Words = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
-Begins = Annotated[Status, BeforeValidator(_status)]
-"""Of a task that was just made the id is all that counts. How it is can be asked."""
+"""A wait sent in milliseconds; None if it is not a valid number."""
+OptionalText = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
+InitialStatus = Annotated[Status, BeforeValidator(_status)]
+"""The status of a task that was just created. Only the id matters there: the status can be polled."""
 
 
 class _Task(Result):
     model_config = ConfigDict(extra="allow")
     task_id: str = Field(min_length=1)
     status: Status
-    status_message: Words = None
+    status_message: OptionalText = None
 
 
-class OlderTask(_Task):
+class Task2025(_Task):
     """A task of 2025-11-25."""
 
     poll_interval: Seconds = None
 
-    def update(self) -> Update:
+    def to_update(self) -> Update:
         return Update(
             task_id=self.task_id, status=self.status, message=self.status_message, poll_after=self.poll_interval
         )
 
 
-class _JustMade(OlderTask):
-    status: Begins = Status.WORKING
+class _NewTask2025(Task2025):
+    status: InitialStatus = Status.WORKING
 
 
-class OlderCreated(Result):
-    """The answer of 2025-11-25 to a call that asked for a task."""
+class CreatedTask2025(Result):
+    """The response of 2025-11-25 to a call that asked for a task."""
 
-    task: _JustMade
+    task: _NewTask2025
 
 
-class Created(_Task):
-    """The answer of 2026-07-28 to a call that became a task."""
+class CreatedTask2026(_Task):
+    """The response of 2026-07-28 to a call that became a task."""
 
     result_type: Literal["task"] = "task"
-    status: Begins = Status.WORKING
+    status: InitialStatus = Status.WORKING
 
 
-BELONGS = {"input_required": "inputRequests", "completed": "result", "failed": "error"}
-"""What is told of a task besides, by its status."""
+FIELD_BY_STATUS = {"input_required": "inputRequests", "completed": "result", "failed": "error"}
+"""The additional field of a task, by its status."""
 
 
-class Shown(_Task):
-    """A task of 2026-07-28, with all that belongs to its status."""
+class TaskSnapshot2026(_Task):
+    """A task of 2026-07-28, with the details of its status."""
 
     poll_interval_ms: Seconds = None
     input_requests: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
@@ -93,18 +93,20 @@ class Shown(_Task):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_what_belongs(cls, told: object) -> object:
-        """Without what does not belong to its status, whatever that is: some servers send empty fields."""
+    def _drop_foreign_fields(cls, told: object) -> object:
+        """Drop fields that do not belong to the task's status, since some servers send empty ones."""
         if not isinstance(told, dict):
             return told
         fields = cast("dict[str, object]", told)
         foreign = {
-            name for status, name in BELONGS.items() if status != fields.get("status") or fields.get(name) is None
+            name
+            for status, name in FIELD_BY_STATUS.items()
+            if status != fields.get("status") or fields.get(name) is None
         }
         return {name: value for name, value in fields.items() if name not in foreign}
 
-    def update(self) -> Update:
-        told = as_object((self.meta or {}).get(PROGRESS))
+    def to_update(self) -> Update:
+        told = as_object((self.meta or {}).get(PROGRESS_META_KEY))
         return Update(
             task_id=self.task_id,
             status=self.status,

@@ -1,4 +1,4 @@
-"""Tasks as the protocol of 2025-11-25 has them: the caller asks for one, and fetches its result."""
+"""Tasks in the protocol of 2025-11-25: the caller requests a task, and fetches its result."""
 
 from dataclasses import replace
 
@@ -11,54 +11,55 @@ from mcp_types import (
     CallToolResult,
 )
 
-from raincheck.client.errors import BadAnswer
+from raincheck.client.errors import InvalidResponse
 from raincheck.client.protocols.base import (
     Answers,
-    Anything,
-    Begun,
-    Call,
-    Listing,
-    ask_about,
+    AnyResult,
+    CallOutcome,
+    CallRequest,
+    ToolCache,
     call_raw,
     call_tool,
-    checking,
-    read_call,
+    map_schema_errors,
+    map_validation_errors,
+    read_call_result,
     read_result,
-    reading,
+    send_task_request,
 )
-from raincheck.client.protocols.models import OlderCreated, OlderTask
-from raincheck.client.tracker import Heard, Held
-from raincheck.client.transport_errors import loss_of, read_refusal
+from raincheck.client.protocols.models import CreatedTask2025, Task2025
+from raincheck.client.tracker import TaskTracker, TrackedTask
+from raincheck.client.transport_errors import classify_loss, parse_cancel_refusal
 from raincheck.client.updates import Question, Update
 from raincheck.core.lifecycle import Status
 
 
-class Tier2025:
-    """For servers that declare tasks of tools."""
+class Protocol2025:
+    """For servers that declare tasks for tool calls."""
 
-    def __init__(self, heard: Heard, listing: Listing) -> None:
-        self._heard = heard
-        self._listing = listing
+    def __init__(self, tracker: TaskTracker, tool_cache: ToolCache) -> None:
+        self._tracker = tracker
+        self._tool_cache = tool_cache
 
-    async def begin(self, client: Client, call: Call) -> Begun:
-        is_known = self._listing.is_known(client)
+    async def start(self, client: Client, call: CallRequest) -> CallOutcome:
+        is_known = self._tool_cache.is_cached(client)
         try:
             return await self._begin(client, call)
         except MCPError as error:
-            # So a server refuses what its tool does not allow, before anything is done. It may have changed its mind
-            # since it listed them. If not, the tool itself has said it, and is not called twice for that.
+            # A server refuses in this way what its tool does not support, before any work is done. The tool's support
+            # may have changed since it was listed. If not, the error is the tool's own, and the tool is not called a
+            # second time.
             if error.error.code != METHOD_NOT_FOUND or not is_known:
                 raise
-            before = (await self._listing.find(client, call.tool)).task_support
-            self._listing.forget(client)
-            if (await self._listing.find(client, call.tool)).task_support == before:
+            before = (await self._tool_cache.find(client, call.tool)).task_support
+            self._tool_cache.invalidate(client)
+            if (await self._tool_cache.find(client, call.tool)).task_support == before:
                 raise
             return await self._begin(client, call)
 
-    async def _begin(self, client: Client, call: Call) -> Begun:
-        if (await self._listing.find(client, call.tool)).task_support == "forbidden":
+    async def _begin(self, client: Client, call: CallRequest) -> CallOutcome:
+        if (await self._tool_cache.find(client, call.tool)).task_support == "forbidden":
             return await call_tool(client, call)
-        token = self._heard.new_token()
+        token = self._tracker.new_progress_token()
         params = {
             "name": call.tool,
             "arguments": dict(call.arguments),
@@ -67,71 +68,71 @@ class Tier2025:
         }
         answer = await call_raw(client, params)
         if "task" in answer:
-            with reading("the task that the server made"):
-                task = OlderCreated.model_validate(answer, by_name=False).task
-            return Begun(task_id=task.task_id, tier="2025-11-25", token=token)
-        # It may always answer at once.
+            with map_validation_errors("the task that the server made"):
+                task = CreatedTask2025.model_validate(answer, by_name=False).task
+            return CallOutcome(task_id=task.task_id, protocol="2025-11-25", progress_token=token)
+        # A server may always answer at once.
         result = read_result(answer)
         if not result.is_error:
-            with checking(call.tool):
+            with map_schema_errors(call.tool):
                 await client.session.validate_tool_result(call.tool, result)
-        return read_call(result)
+        return read_call_result(result)
 
-    async def look(self, client: Client, held: Held) -> Update:
-        known = held.asked.in_progress
-        task = await ask_about(client, "tasks/get", held.task_id, OlderTask)
-        update = replace(held.with_progress(task.update()), asks_itself=True)
+    async def poll(self, client: Client, tracked: TrackedTask) -> Update:
+        known = tracked.inputs_2025.in_progress
+        task = await send_task_request(client, "tasks/get", tracked.task_id, Task2025)
+        update = replace(tracked.with_progress(task.to_update()), server_asks=True)
         if update.status is not Status.INPUT_REQUIRED:
-            held.asked.forget(known)
+            tracked.inputs_2025.cancel_disconnected(known)
             return update
-        return replace(update, questions=tuple(held.asked.by_hand.values()))
+        return replace(update, questions=tuple(tracked.inputs_2025.awaiting_answer.values()))
 
-    async def fetch(self, client: Client, held: Held, update: Update) -> CallToolResult:
-        answer = await ask_about(client, "tasks/result", held.task_id, Anything)
+    async def fetch_result(self, client: Client, tracked: TrackedTask, update: Update) -> CallToolResult:
+        answer = await send_task_request(client, "tasks/result", tracked.task_id, AnyResult)
         result = answer.model_dump(by_alias=True, mode="json", exclude_unset=True)
         if update.status is Status.FAILED and "content" not in result:
-            # Some servers have nothing more to say than this.
+            # Some servers send no more detail than this.
             raise MCPError(INTERNAL_ERROR, update.message or "the task has failed")
         return read_result(result)
 
-    async def attend(self, client: Client, held: Held, question: Question | None) -> bool:
+    async def run_callbacks(self, client: Client, tracked: TrackedTask, question: Question | None) -> bool:
         del question
-        # While somebody waits for the result, the server asks, and the SDK has its callbacks answer. What comes of it
-        # is fetched when the task has ended.
-        before = held.asked.waited_for
+        # While a caller waits for the result, the server sends its questions, and the SDK runs the callbacks. The
+        # result is fetched when the task has ended.
+        before = tracked.inputs_2025.open_requests
         try:
-            await ask_about(client, "tasks/result", held.task_id, Anything)
-        except BadAnswer:
+            await send_task_request(client, "tasks/result", tracked.task_id, AnyResult)
+        except InvalidResponse:
             raise
         except MCPError as error:
-            # One that has answered, be it so, can still take what it has asked for.
-            if loss_of(error) is not None:
-                held.asked.break_off(before)
+            # A server that has responded, even with an error, can still take answers to its open questions.
+            if classify_loss(error) is not None:
+                tracked.inputs_2025.mark_disconnected(before)
             return False
         except BaseException:
-            held.asked.break_off(before)
+            tracked.inputs_2025.mark_disconnected(before)
             raise
         return True
 
-    async def answer(self, client: Client, held: Held, answers: Answers) -> None:
+    async def answer(self, client: Client, tracked: TrackedTask, answers: Answers) -> None:
         del client
         for key, answer in answers.items():
-            held.asked.give(key, answer)
+            tracked.inputs_2025.answer(key, answer)
 
-    async def cancel(self, client: Client, held: Held) -> None:
+    async def cancel(self, client: Client, tracked: TrackedTask) -> None:
         try:
-            await ask_about(client, "tasks/cancel", held.task_id, Anything)
+            await send_task_request(client, "tasks/cancel", tracked.task_id, AnyResult)
         except MCPError as error:
             if error.error.code != INVALID_PARAMS:
                 raise
-            if (await self.look(client, held)).is_ended:
+            if (await self.poll(client, tracked)).is_ended:
                 return
-            refused = read_refusal(held.task_id, error.error.data)
+            refused = parse_cancel_refusal(tracked.task_id, error.error.data)
             if refused is None:
                 raise
             raise refused from error
 
-    async def listen(self, client: Client, held: Held, update: Update) -> bool:
-        """Servers of 2025-11-25 tell by themselves, if they do."""
-        del client, held, update
+    async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
+        """Servers of 2025-11-25 send notifications by themselves, if at all."""
+        del client, tracked, update
         return False

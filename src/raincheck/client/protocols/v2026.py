@@ -1,4 +1,4 @@
-"""Tasks as the extension of 2026-07-28 has them."""
+"""Tasks in the extension of 2026-07-28."""
 
 from typing import Any
 
@@ -8,84 +8,96 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ErrorData, Request
 from pydantic import BaseModel
 
-from raincheck.client.errors import BadAnswer
-from raincheck.client.options import REQUESTS
-from raincheck.client.protocols.base import Answers, Anything, Begun, Call, ask_about, call_tool, read_result, reading
-from raincheck.client.protocols.models import Shown
-from raincheck.client.tracker import Held
-from raincheck.client.transport_errors import check_acknowledged, loss_of
+from raincheck.client.errors import InvalidResponse
+from raincheck.client.options import REQUEST_TYPES
+from raincheck.client.protocols.base import (
+    Answers,
+    AnyResult,
+    CallOutcome,
+    CallRequest,
+    call_tool,
+    map_validation_errors,
+    read_result,
+    send_task_request,
+)
+from raincheck.client.protocols.models import TaskSnapshot2026
+from raincheck.client.tracker import TrackedTask
+from raincheck.client.transport_errors import check_cancel_meta, classify_loss
 from raincheck.client.updates import Question, Update
 
 
 class ListenRequest(Request[dict[str, Any], str]):
-    """A request that lasts, and during which the server tells of changes."""
+    """A long-lived request during which the server sends change notifications."""
 
 
-class Tier2026:
+class Protocol2026:
     """For servers that declare the extension."""
 
-    async def begin(self, client: Client, call: Call) -> Begun:
+    async def start(self, client: Client, call: CallRequest) -> CallOutcome:
         return await call_tool(client, call)
 
-    async def look(self, client: Client, held: Held) -> Update:
-        asked = held.consulting.asked
-        update = (await ask_about(client, "tasks/get", held.task_id, Shown)).update()
-        # Somebody else has answered: whoever thinks about it need not. What was asked meanwhile this can't tell of.
-        held.consulting.withdraw(asked - {question.key for question in update.questions})
+    async def poll(self, client: Client, tracked: TrackedTask) -> Update:
+        asked = tracked.inputs_2026.in_progress
+        update = (await send_task_request(client, "tasks/get", tracked.task_id, TaskSnapshot2026)).to_update()
+        # Another client has answered, so these callbacks need not. Questions asked during the poll are not in its
+        # response.
+        tracked.inputs_2026.cancel(asked - {question.key for question in update.questions})
         return update
 
-    async def fetch(self, client: Client, held: Held, update: Update) -> CallToolResult:
+    async def fetch_result(self, client: Client, tracked: TrackedTask, update: Update) -> CallToolResult:
         del client
         if update.error is not None:
             raise update.error
         if update.result is None:
-            raise BadAnswer(f"task {held.task_id!r} has ended ({update.status}), and the server tells no result")
+            raise InvalidResponse(
+                f"task {tracked.task_id!r} has ended ({update.status}), and the server tells no result"
+            )
         return read_result(update.result)
 
-    async def attend(self, client: Client, held: Held, question: Question | None) -> bool:
+    async def run_callbacks(self, client: Client, tracked: TrackedTask, question: Question | None) -> bool:
         if question is None:
             return False
-        key, consulting = question.key, held.consulting
-        # What was answered before is sent again: it did not arrive, or not when this was seen.
+        key, consulting = question.key, tracked.inputs_2026
+        # An earlier answer is sent again: it did not arrive, or not before this poll.
         if key not in consulting.answers:
-            if not consulting.is_given(key):
-                await consulting.ask(key, lambda: _asked(client, question))
-            if consulting.is_given(key):
-                # By hand, or by another who waits for the same.
+            if not consulting.is_answered(key):
+                await consulting.run_callback(key, lambda: _asked(client, question))
+            if consulting.is_answered(key):
+                # Answered with `Handle.answer`, or by a concurrent waiter.
                 return False
-        await self.answer(client, held, {key: consulting.answers[key]})
+        await self.answer(client, tracked, {key: consulting.answers[key]})
         return True
 
-    async def answer(self, client: Client, held: Held, answers: Answers) -> None:
+    async def answer(self, client: Client, tracked: TrackedTask, answers: Answers) -> None:
         given = {key: dict(answer) for key, answer in answers.items()}
-        with held.consulting.giving(given):
-            await ask_about(client, "tasks/update", held.task_id, Anything, inputResponses=given)
+        with tracked.inputs_2026.sending(given):
+            await send_task_request(client, "tasks/update", tracked.task_id, AnyResult, inputResponses=given)
 
-    async def cancel(self, client: Client, held: Held) -> None:
-        answer = await ask_about(client, "tasks/cancel", held.task_id, Anything)
-        check_acknowledged(held.task_id, answer.meta)
+    async def cancel(self, client: Client, tracked: TrackedTask) -> None:
+        answer = await send_task_request(client, "tasks/cancel", tracked.task_id, AnyResult)
+        check_cancel_meta(tracked.task_id, answer.meta)
 
-    async def listen(self, client: Client, held: Held, update: Update) -> bool:
+    async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
         del update
-        params = {"notifications": {"taskIds": [held.task_id]}}
+        params = {"notifications": {"taskIds": [tracked.task_id]}}
         try:
-            await client.session.send_request(ListenRequest(method="subscriptions/listen", params=params), Anything)
+            await client.session.send_request(ListenRequest(method="subscriptions/listen", params=params), AnyResult)
         except MCPError as error:
-            return loss_of(error) is not None
+            return classify_loss(error) is not None
         return True
 
 
 async def _asked(client: Client, question: Question) -> dict[str, Any]:
-    """What the client's callback answers.
+    """Return the answer of the client's callback.
 
     Raises:
-        MCPError: it refuses to.
+        MCPError: the callback refuses to answer.
     """
-    with reading(f"the question {question.key!r}"):
-        request = REQUESTS[question.method].model_validate(dict(question.request), by_name=False)
+    with map_validation_errors(f"the question {question.key!r}"):
+        request = REQUEST_TYPES[question.method].model_validate(dict(question.request), by_name=False)
     context = ClientRequestContext(session=client.session, request_id=question.key)
     answer = await client.session.dispatch_input_request(context, request)
     if isinstance(answer, ErrorData):
         raise MCPError.from_error_data(answer)
-    assert isinstance(answer, BaseModel)  # noqa: S101 - as the SDK's types say
+    assert isinstance(answer, BaseModel)  # noqa: S101 - by the SDK's types
     return answer.model_dump(by_alias=True, mode="json", exclude_none=True)

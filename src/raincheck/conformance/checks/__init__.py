@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are done."""
+"""All checks, in the order in which they run."""
 
 from raincheck.conformance.check import Check
 from raincheck.conformance.checks import (
@@ -32,7 +32,7 @@ TOPICS = {
     "Isolation": isolation.CHECKS,
     "Messages": messages.CHECKS,
 }
-"""The checks by what they are about."""
+"""The checks, grouped by topic."""
 
 CHECKS: tuple[Check, ...] = tuple(check for checks in TOPICS.values() for check in checks)
 

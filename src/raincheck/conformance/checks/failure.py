@@ -1,9 +1,9 @@
-"""Tasks whose work fails: with a result that is an error, or with an error of the protocol."""
+"""Checks of tasks that fail: with a result that is an error, or with a protocol error."""
 
-from raincheck.conformance.caller import Caller
-from raincheck.conformance.check import check, has
+from raincheck.conformance.caller import ConformanceClient
+from raincheck.conformance.check import check, has_role
 from raincheck.conformance.messages import shorten
-from raincheck.conformance.outcome import Level, Unmet
+from raincheck.conformance.outcome import RequirementLevel, RequirementNotMet
 from raincheck.conformance.shapes import expect_error, expect_result
 
 SECTION = "Task Execution Errors"
@@ -11,81 +11,81 @@ SECTION = "Task Execution Errors"
 
 @check(
     "g1-tool-error-failed",
-    Level.SHOULD,
+    RequirementLevel.SHOULD,
     SECTION,
     "A task whose tool ends with isError is failed.",
     "calls",
     "tool_error",
 )
-async def tool_error_failed(caller: Caller) -> None:
-    begun = await caller.begin("tool_error")
-    status = (await caller.ended(begun.id))["status"]
+async def tool_error_failed(caller: ConformanceClient) -> None:
+    begun = await caller.start_task("tool_error")
+    status = (await caller.wait_for_end(begun.id))["status"]
     if status != "failed":
-        raise Unmet(f"the task is {status}, and failed was due")
+        raise RequirementNotMet(f"the task is {status}, and failed was due")
 
 
 @check(
     "g1-tool-error-result",
-    Level.MUST,
+    RequirementLevel.MUST,
     SECTION,
     "tasks/result of such a task gives the tool's result, with isError and its content.",
     "calls",
     "tool_error",
 )
-async def tool_error_result(caller: Caller) -> None:
-    reply = await caller.result((await caller.begin("tool_error")).id)
+async def tool_error_result(caller: ConformanceClient) -> None:
+    reply = await caller.get_result((await caller.start_task("tool_error")).id)
     result = expect_result(reply)
     if result.get("isError") is not True or not isinstance(result.get("content"), list):
-        raise Unmet(f"tasks/result gave {reply}, and a result with isError and content was due")
+        raise RequirementNotMet(f"tasks/result gave {reply}, and a result with isError and content was due")
 
 
 @check(
     "g1-protocol-error-failed",
-    Level.MUST,
+    RequirementLevel.MUST,
     SECTION,
     "A task whose call ends with a JSON-RPC error is failed.",
     "calls",
     "protocol_error",
 )
-async def protocol_error_failed(caller: Caller) -> None:
-    begun = await caller.begin("protocol_error")
-    status = (await caller.ended(begun.id))["status"]
+async def protocol_error_failed(caller: ConformanceClient) -> None:
+    begun = await caller.start_task("protocol_error")
+    status = (await caller.wait_for_end(begun.id))["status"]
     if status != "failed":
-        raise Unmet(f"the task is {status}, and failed was due")
+        raise RequirementNotMet(f"the task is {status}, and failed was due")
 
 
 @check(
     "g1-protocol-error-result",
-    Level.MUST,
+    RequirementLevel.MUST,
     SECTION,
     "tasks/result of such a task gives the same JSON-RPC error as the call without a task.",
     "calls",
     "protocol_error",
 )
-async def protocol_error_result(caller: Caller) -> None:
-    error = expect_error(await caller.result((await caller.begin("protocol_error")).id), None, "tasks/result")
-    if caller.support(caller.role("protocol_error").tool) != "optional":
+async def protocol_error_result(caller: ConformanceClient) -> None:
+    error = expect_error(await caller.get_result((await caller.start_task("protocol_error")).id), None, "tasks/result")
+    if caller.task_support(caller.role("protocol_error").tool) != "optional":
         return
     plain = expect_error(await caller.call("protocol_error"), None, "the call without a task")
-    # Not by its message: that may say something of the very request.
+    # The messages are not compared: they may contain details of the request.
     if error.get("code") != plain.get("code"):
-        raise Unmet(f"the error is {shorten(error)}, and without a task {shorten(plain)}")
+        raise RequirementNotMet(f"the error is {shorten(error)}, and without a task {shorten(plain)}")
 
 
 @check(
     "g1-failed-message",
-    Level.SHOULD,
+    RequirementLevel.SHOULD,
     SECTION,
     "tasks/get of a failed task says in statusMessage what went wrong.",
     "calls",
     "protocol_error",
 )
-async def failed_message(caller: Caller) -> None:
-    roles = [role for role in ("tool_error", "protocol_error") if has(caller, role)]
+async def failed_message(caller: ConformanceClient) -> None:
+    roles = [role for role in ("tool_error", "protocol_error") if has_role(caller, role)]
     for role in roles:
-        task = await caller.ended((await caller.begin(role)).id)
+        task = await caller.wait_for_end((await caller.start_task(role)).id)
         if task["status"] == "failed" and not task.get("statusMessage"):
-            raise Unmet(
+            raise RequirementNotMet(
                 f"the task of the role {role!r} is failed, and statusMessage is {shorten(task.get('statusMessage'))}"
             )
 

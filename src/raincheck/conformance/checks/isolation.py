@@ -1,38 +1,38 @@
-"""Whose a task is: what somebody else sees of it, and what its owner sees after coming back."""
+"""Checks of task isolation: another caller sees nothing of a task, and its owner finds it after reconnecting."""
 
-from raincheck.conformance.caller import TOO_SOON, UNKNOWN_ID, Caller
+from raincheck.conformance.caller import TOO_SOON, UNKNOWN_ID, ConformanceClient
 from raincheck.conformance.check import Check, check
-from raincheck.conformance.messages import Reply, is_object, shorten
-from raincheck.conformance.outcome import Inapplicable, Level, Unmet
+from raincheck.conformance.messages import RpcResponse, is_object, shorten
+from raincheck.conformance.outcome import NotApplicable, RequirementLevel, RequirementNotMet
 from raincheck.conformance.shapes import TERMINAL, expect_error, expect_result, related_task
 
 SECTION = "Task Isolation and Access Control"
 OWNERS = ("calls", "http", "headers", "other")
 
 
-async def _ask_other(other: Caller, method: str, task_id: str) -> Reply:
+async def _ask_other(other: ConformanceClient, method: str, task_id: str) -> RpcResponse:
     return await other.connection.request(f"tasks/{method}", {"taskId": task_id})
 
 
 def _refused(method: str, *needs: str) -> Check:
     @check(
         f"g1-owner-{method}-refused",
-        Level.MUST,
+        RequirementLevel.MUST,
         SECTION,
         f"tasks/{method} of somebody else's task is refused, and changes nothing.",
         *OWNERS,
         "slow",
         *needs,
     )
-    async def refused(caller: Caller) -> None:
-        async with caller.beside(other=True) as other:
-            begun = await caller.begin("slow")
+    async def refused(caller: ConformanceClient) -> None:
+        async with caller.open_second(as_other=True) as other:
+            begun = await caller.start_task("slow")
             expect_error(await _ask_other(other, method, begun.id), None, f"tasks/{method} of somebody else's task")
-            status = await caller.status(begun.id)
+            status = await caller.get_status(begun.id)
         if status == "cancelled":
-            raise Unmet(f"tasks/{method} of somebody else cancelled the task")
+            raise RequirementNotMet(f"tasks/{method} of somebody else cancelled the task")
         if method == "cancel" and status in TERMINAL:
-            raise Inapplicable(TOO_SOON)
+            raise NotApplicable(TOO_SOON)
 
     return refused
 
@@ -40,27 +40,29 @@ def _refused(method: str, *needs: str) -> Check:
 def _looks_unknown(method: str, *needs: str) -> Check:
     @check(
         f"g1-owner-{method}-unknown",
-        Level.SHOULD,
+        RequirementLevel.SHOULD,
         SECTION,
         f"To tasks/{method} of somebody else, a task looks exactly as one that does not exist.",
         *OWNERS,
         "quick",
         *needs,
     )
-    async def looks_unknown(caller: Caller) -> None:
-        begun = await caller.begin("quick")
-        await caller.ended(begun.id)
-        async with caller.beside(other=True) as other:
+    async def looks_unknown(caller: ConformanceClient) -> None:
+        begun = await caller.start_task("quick")
+        await caller.wait_for_end(begun.id)
+        async with caller.open_second(as_other=True) as other:
             theirs = _without_id(await _ask_other(other, method, begun.id), begun.id)
             unknown = _without_id(await _ask_other(other, method, UNKNOWN_ID), UNKNOWN_ID)
         if theirs is not None and theirs != unknown:
-            raise Unmet(f"somebody else's task gave {theirs}, and an unknown one {unknown}: so it can be probed for")
+            raise RequirementNotMet(
+                f"somebody else's task gave {theirs}, and an unknown one {unknown}: so it can be probed for"
+            )
 
     return looks_unknown
 
 
-def _without_id(reply: Reply, task_id: str) -> str | None:
-    """The error, with the id that it may repeat taken out. Nothing for a result: another check is about that."""
+def _without_id(reply: RpcResponse, task_id: str) -> str | None:
+    """Return the error without the task id that it may repeat, or `None` for a result, which another check covers."""
     return None if reply.error is None else shorten(reply.error).replace(task_id, "…")
 
 
@@ -74,37 +76,37 @@ cancel_looks_unknown = _looks_unknown("cancel", "cancel")
 
 @check(
     "g1-owner-list",
-    Level.MUST,
+    RequirementLevel.MUST,
     SECTION,
     "tasks/list has the tasks of its caller alone.",
     *OWNERS,
     "quick",
     "list",
 )
-async def owner_list(caller: Caller) -> None:
-    begun = await caller.begin("quick")
-    async with caller.beside(other=True) as other:
-        await other.begin("quick")
-        if begun.id in [task.get("taskId") for task in await other.listed()]:
-            raise Unmet("somebody else's list has the task")
+async def owner_list(caller: ConformanceClient) -> None:
+    begun = await caller.start_task("quick")
+    async with caller.open_second(as_other=True) as other:
+        await other.start_task("quick")
+        if begun.id in [task.get("taskId") for task in await other.list_tasks()]:
+            raise RequirementNotMet("somebody else's list has the task")
 
 
 @check(
     "g1-owner-silence",
-    Level.MUST_NOT,
+    RequirementLevel.MUST_NOT,
     SECTION,
     "Nobody else hears of a task: no status, no progress, no question.",
     *OWNERS,
     "quick",
 )
-async def owner_silence(caller: Caller) -> None:
-    async with caller.beside(other=True) as other:
-        begun = await caller.begin("quick", _meta={"progressToken": "g1-silence"})
-        await caller.result(begun.id)
-        await caller.stay_quiet()
-        for came in other.connection.history.came:
+async def owner_silence(caller: ConformanceClient) -> None:
+    async with caller.open_second(as_other=True) as other:
+        begun = await caller.start_task("quick", _meta={"progressToken": "g1-silence"})
+        await caller.get_result(begun.id)
+        await caller.wait_quiet_period()
+        for came in other.connection.history.received:
             if begun.id in _named_in(came.message.get("params")):
-                raise Unmet(f"somebody else got {shorten(came.message)}")
+                raise RequirementNotMet(f"somebody else got {shorten(came.message)}")
 
 
 def _named_in(params: object) -> tuple[object, ...]:
@@ -115,7 +117,7 @@ def _named_in(params: object) -> tuple[object, ...]:
 
 @check(
     "g1-owner-returns",
-    Level.SHOULD,
+    RequirementLevel.SHOULD,
     SECTION,
     "A task belongs to who made it, and not to the connection: the same caller finds it on another one.",
     "calls",
@@ -123,11 +125,11 @@ def _named_in(params: object) -> tuple[object, ...]:
     "headers",
     "quick",
 )
-async def owner_returns(caller: Caller) -> None:
-    begun = await caller.begin("quick")
-    async with caller.beside() as again:
-        expect_result(await again.get(begun.id))
-        expect_result(await again.result(begun.id))
+async def owner_returns(caller: ConformanceClient) -> None:
+    begun = await caller.start_task("quick")
+    async with caller.open_second() as again:
+        expect_result(await again.get_task(begun.id))
+        expect_result(await again.get_result(begun.id))
 
 
 CHECKS = (

@@ -1,38 +1,38 @@
-"""The messages themselves, of whatever kind, and how the connections lasted: looked at when all else was done."""
+"""Checks of all messages of the run, and of the connections. They run after all other checks."""
 
-from raincheck.conformance.caller import UNKNOWN_ID, Caller
+from raincheck.conformance.caller import UNKNOWN_ID, ConformanceClient
 from raincheck.conformance.check import check
 from raincheck.conformance.messages import Message, is_object, shorten
-from raincheck.conformance.outcome import Level, Unmet
+from raincheck.conformance.outcome import RequirementLevel, RequirementNotMet
 from raincheck.conformance.shapes import is_integer
 
 MANY = 3
-"""So much of the same is enough to tell."""
+"""Maximum number of repeated problems to report."""
 
 
 @check(
     "g1-messages-only",
-    Level.MUST_NOT,
+    RequirementLevel.MUST_NOT,
     "Transports: stdio",
     "The server sends nothing that is not a message: no logs, no banners between them.",
 )
-async def messages_only(caller: Caller) -> None:
+async def messages_only(caller: ConformanceClient) -> None:
     await caller.connection.request("ping")
-    if caller.connection.history.rubbish:
-        raise Unmet(f"this came among the messages: {shorten(caller.connection.history.rubbish[0])}")
+    if caller.connection.history.malformed:
+        raise RequirementNotMet(f"this came among the messages: {shorten(caller.connection.history.malformed[0])}")
 
 
 @check(
     "g1-messages-json-rpc",
-    Level.MUST,
+    RequirementLevel.MUST,
     "Overview: Messages",
     "Every message is one of JSON-RPC 2.0, with a result or an error that has an integer code and a message.",
 )
-async def messages_json_rpc(caller: Caller) -> None:
+async def messages_json_rpc(caller: ConformanceClient) -> None:
     await caller.connection.request("tasks/get", {"taskId": UNKNOWN_ID})
-    for came in caller.connection.history.came:
+    for came in caller.connection.history.received:
         if fault := _fault(came.message):
-            raise Unmet(f"{fault}: {shorten(came.message)}")
+            raise RequirementNotMet(f"{fault}: {shorten(came.message)}")
 
 
 def _fault(message: Message) -> str | None:
@@ -52,27 +52,27 @@ def _fault(message: Message) -> str | None:
 
 @check(
     "g1-errors-informative",
-    Level.SHOULD,
+    RequirementLevel.SHOULD,
     "Protocol Errors",
     "An error says in its message what is wrong.",
 )
-async def errors_informative(caller: Caller) -> None:
+async def errors_informative(caller: ConformanceClient) -> None:
     await caller.connection.request("tasks/get", {"taskId": UNKNOWN_ID})
-    for came in caller.connection.history.came:
+    for came in caller.connection.history.received:
         error = came.message.get("error")
         if is_object(error) and not str(error.get("message", "")).strip():
-            raise Unmet(f"an error has no message: {shorten(came.message)}")
+            raise RequirementNotMet(f"an error has no message: {shorten(came.message)}")
 
 
 @check(
     "g1-steady",
-    Level.SHOULD,
+    RequirementLevel.SHOULD,
     "Behavior Requirements",
     "What the server does well on a new connection, it does well on one that was used before.",
 )
-async def steady(caller: Caller) -> None:
-    if caller.unsteady:
-        raise Unmet("; ".join(shorten(one) for one in caller.unsteady[:MANY]))
+async def steady(caller: ConformanceClient) -> None:
+    if caller.retry_problems:
+        raise RequirementNotMet("; ".join(shorten(one) for one in caller.retry_problems[:MANY]))
 
 
 CHECKS = (messages_only, messages_json_rpc, errors_informative, steady)

@@ -1,4 +1,4 @@
-"""What is checked: a server behind a URL, or one that a command starts."""
+"""The server under test: one at a URL, or one that a command starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from raincheck.conformance.transport.stdio import StdioTransport
 
 
 @dataclass(frozen=True)
-class Target:
-    """A URL or a command, and who calls. `other_headers` are those of somebody else, who must see nothing."""
+class ConformanceTarget:
+    """A URL or a command, and the caller's headers. `other_headers` identify another caller, which must see nothing."""
 
     url: str = ""
     command: Sequence[str] = ()
@@ -33,9 +33,9 @@ class Target:
     def is_http(self) -> bool:
         return bool(self.url)
 
-    def make_transport(self, *, other: bool = False) -> Transport:
+    def make_transport(self, *, as_other: bool = False) -> Transport:
         if self.url:
-            return HttpTransport(self.url, self.other_headers if other else self.headers)
+            return HttpTransport(self.url, self.other_headers if as_other else self.headers)
         return StdioTransport(self.command)
 
     def __str__(self) -> str:

@@ -1,45 +1,54 @@
-"""One connection to a server, in raw JSON-RPC: it keeps each message as it came, and answers what it is asked."""
+"""A raw JSON-RPC connection to a server. It records every message unchanged, and answers the server's requests."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 
-from raincheck.conformance.messages import VERSION, Came, History, Message, Pending, Reply, Transport, shorten
-from raincheck.conformance.outcome import Gone, Trouble
+from raincheck.conformance.messages import (
+    PROTOCOL_VERSION,
+    History,
+    Message,
+    PendingRequest,
+    ReceivedMessage,
+    RpcResponse,
+    Transport,
+    shorten,
+)
+from raincheck.conformance.outcome import CommunicationError, ServerDisconnected
 
-Answerer = Callable[[Message], Message]
+RequestHandler = Callable[[Message], Message]
 
 
-class Connection:
-    """One client of the server: numbers its requests, keeps all that came, answers what it is asked."""
+class RpcConnection:
+    """One client connection: numbers its requests, records received messages, answers the server's requests."""
 
     def __init__(
-        self, transport: Transport, answers: Mapping[str, Answerer], patience: float, history: History
+        self, transport: Transport, answers: Mapping[str, RequestHandler], timeout: float, history: History
     ) -> None:
         self.history = history
-        self._began = len(history.came)
+        self._began = len(history.received)
         self._refused: list[str] = []
         self.initialized: Message = {}
-        self.patience = patience
+        self.timeout = timeout
         self._transport = transport
-        self._answers: dict[str, Answerer] = {"ping": lambda _: {}, **answers}
+        self._answers: dict[str, RequestHandler] = {"ping": lambda _: {}, **answers}
         self._held: set[str] = set()
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingRequest] = {}
         self._news = asyncio.Event()
         self._why_gone: str | None = None
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def open(self, capabilities: Message) -> None:
-        """Say hello. Raises `Trouble` if the server can't be reached, or does not answer as one."""
+        """Initialize. Raises `CommunicationError` if the server can't be reached, or answers without a result."""
         client = {"name": "raincheck-conformance", "version": "1"}
-        hello = {"protocolVersion": VERSION, "capabilities": capabilities, "clientInfo": client}
+        hello = {"protocolVersion": PROTOCOL_VERSION, "capabilities": capabilities, "clientInfo": client}
         await self._transport.open(self)
         reply = await self.request("initialize", hello)
         if reply.result is None:
-            raise Trouble(f"initialize was answered with {reply}")
+            raise CommunicationError(f"initialize was answered with {reply}")
         self.initialized = reply.result
-        self._transport.settle(str(self.initialized.get("protocolVersion", VERSION)))
+        self._transport.set_protocol_version(str(self.initialized.get("protocolVersion", PROTOCOL_VERSION)))
         await self.notify("notifications/initialized")
         await self._transport.listen()
 
@@ -48,51 +57,53 @@ class Connection:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
         await self._transport.close()
-        self.gone("the connection was closed")
+        self.connection_lost("the connection was closed")
 
-    async def request(self, method: str, params: Message | None = None) -> Reply:
-        """Send a request and wait for its answer."""
-        return await self.reply_to(await self.send(method, params))
+    async def request(self, method: str, params: Message | None = None) -> RpcResponse:
+        """Send a request and wait for its response."""
+        return await self.wait_for_reply(await self.send(method, params))
 
-    async def send(self, method: str, params: Message | None = None) -> Pending:
-        """Send a request, and leave its answer for later."""
+    async def send(self, method: str, params: Message | None = None) -> PendingRequest:
+        """Send a request without waiting for its response."""
         self._raise_if_gone()
         self.history.last_id += 1
-        pending = Pending(self.history.last_id, method, time.monotonic(), asyncio.get_running_loop().create_future())
+        pending = PendingRequest(
+            self.history.last_id, method, time.monotonic(), asyncio.get_running_loop().create_future()
+        )
         self._pending[pending.id] = pending
         message = {"jsonrpc": "2.0", "id": pending.id, "method": method}
         await self._put(message if params is None else {**message, "params": params})
         return pending
 
-    async def reply_to(self, pending: Pending, patience: float | None = None) -> Reply:
-        patience = self.patience if patience is None else patience
+    async def wait_for_reply(self, pending: PendingRequest, timeout: float | None = None) -> RpcResponse:  # noqa: ASYNC109 - by default that of the connection
+        timeout = self.timeout if timeout is None else timeout
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 return await asyncio.shield(pending.reply)
         except TimeoutError:
-            raise Trouble(f"{pending.method} was not answered within {patience:g} s{self._note()}") from None
+            raise CommunicationError(f"{pending.method} was not answered within {timeout:g} s{self._note()}") from None
 
     async def notify(self, method: str, params: Message | None = None) -> None:
         message = {"jsonrpc": "2.0", "method": method}
         await self._put(message if params is None else {**message, "params": params})
 
-    async def drop(self, pending: Pending) -> None:
-        """Break the connection that an answer would come on, as a network may."""
+    async def abort_request(self, pending: PendingRequest) -> None:
+        """Break the connection on which the response would arrive, as a network failure does."""
         self._forget(pending.id)
-        await self._transport.drop(pending.id)
+        await self._transport.abort_request(pending.id)
 
-    def stream_of(self, pending: Pending) -> tuple[bool, list[Message]]:
-        """Whether the stream that a request opened is still open, and what came on it."""
-        came = [one.message for one in self.history.came if one.of == pending.id]
-        return self._transport.listens(pending.id), came
+    def stream_of(self, pending: PendingRequest) -> tuple[bool, list[Message]]:
+        """Return whether the stream that a request opened is still open, and the messages received on it."""
+        came = [one.message for one in self.history.received if one.stream_request_id == pending.id]
+        return self._transport.is_stream_open(pending.id), came
 
     async def answer(self, asked: Message, result: Message) -> None:
-        """Answer a request of the server that was held back."""
+        """Answer a request of the server that was held."""
         await self._put({"jsonrpc": "2.0", "id": asked["id"], "result": result})
 
     @contextmanager
-    def holding(self, method: str) -> Generator[None]:
-        """Requests of this kind are not answered by themselves meanwhile."""
+    def hold_requests(self, method: str) -> Generator[None]:
+        """Suspend automatic answers to requests of this method."""
         self._held.add(method)
         try:
             yield
@@ -100,45 +111,45 @@ class Connection:
             self._held.discard(method)
 
     def mark(self) -> int:
-        """A place in what came, for `since`."""
-        return len(self.history.came)
+        """Return the current position in the history, for `received_since`."""
+        return len(self.history.received)
 
-    def since(self, mark: int, method: str) -> list[Came]:
-        """The requests and notifications of a method that came after a place."""
-        return [one for one in self.history.came[mark:] if one.message.get("method") == method]
+    def received_since(self, mark: int, method: str) -> list[ReceivedMessage]:
+        """Return the requests and notifications of a method received after a mark."""
+        return [one for one in self.history.received[mark:] if one.message.get("method") == method]
 
-    def asked_since(self, mark: int, method: str) -> list[Came]:
-        """The requests of a method after a place. One that had come before it is only sent again."""
-        # Not those of connections before this one: a server may count its requests from the first again.
-        before = [one.message for one in self.history.came[self._began : mark]]
-        return [one for one in self.since(mark, method) if one.message not in before]
+    def new_requests_since(self, mark: int, method: str) -> list[ReceivedMessage]:
+        """Return the requests of a method after a mark, without those only sent again after an earlier arrival."""
+        # Earlier connections are not compared: a server may restart its request ids on a new connection.
+        before = [one.message for one in self.history.received[self._began : mark]]
+        return [one for one in self.received_since(mark, method) if one.message not in before]
 
-    async def hear(self, method: str, mark: int) -> Message:
-        """The first such request, waiting for it if need be."""
+    async def wait_for_request(self, method: str, mark: int) -> Message:
+        """Wait for the first request of a method after a mark, and return it."""
 
         def found() -> Message | None:
-            return next((came.message for came in self.asked_since(mark, method)), None)
+            return next((came.message for came in self.new_requests_since(mark, method)), None)
 
         return await self.wait_for(found, f"no {method} came")
 
-    async def wait_for(self, found: Callable[[], Message | None], otherwise: str) -> Message:
-        """What `found` gives, looked for again with each message that comes."""
+    async def wait_for(self, find: Callable[[], Message | None], error: str) -> Message:
+        """Call `find` again after each received message until it returns one, and return that."""
         try:
-            async with asyncio.timeout(self.patience):
-                while (message := found()) is None:
+            async with asyncio.timeout(self.timeout):
+                while (message := find()) is None:
                     self._raise_if_gone()
                     self._news.clear()
                     await self._news.wait()
                 return message
         except TimeoutError:
-            raise Trouble(f"{otherwise} within {self.patience:g} s{self._note()}") from None
+            raise CommunicationError(f"{error} within {self.timeout:g} s{self._note()}") from None
 
     @property
-    def unanswered(self) -> list[Pending]:
+    def unanswered(self) -> list[PendingRequest]:
         return [one for one in self._pending.values() if not one.is_answered]
 
-    def receive(self, message: Message, how: str, of: int | None = None) -> None:
-        self.history.came.append(Came(message, how, of))
+    def receive(self, message: Message, source: str, stream_request_id: int | None = None) -> None:
+        self.history.received.append(ReceivedMessage(message, source, stream_request_id))
         self._news.set()
         if "method" in message:
             if "id" in message and message["method"] not in self._held:
@@ -147,22 +158,22 @@ class Connection:
         request_id = message.get("id")
         pending = self._pending.pop(request_id, None) if type(request_id) is int else None
         if pending is not None and not pending.is_answered:
-            pending.reply.set_result(Reply(pending.method, message, how))
+            pending.reply.set_result(RpcResponse(pending.method, message, source))
 
-    def garbage(self, text: str) -> None:
-        self.history.rubbish.append(text)
+    def receive_malformed(self, text: str) -> None:
+        self.history.malformed.append(text)
 
-    def fail(self, request_id: int, why: str) -> None:
+    def fail_request(self, request_id: int, why: str) -> None:
         if (pending := self._forget(request_id)) is not None and not pending.is_answered:
-            kind = Trouble if self._why_gone is None else Gone
+            kind = CommunicationError if self._why_gone is None else ServerDisconnected
             pending.reply.set_exception(kind(f"{pending.method} was not answered: {why}"))
-            # Not every request is waited for: what nobody hears is no error of ours.
+            # Not every request is awaited. Mark the exception as retrieved, so that asyncio does not log it.
             pending.reply.exception()
 
-    def gone(self, why: str) -> None:
+    def connection_lost(self, why: str) -> None:
         self._why_gone = self._why_gone or why
         for request_id in list(self._pending):
-            self.fail(request_id, self._why_gone)
+            self.fail_request(request_id, self._why_gone)
         self._news.set()
 
     async def _answer(self, asked: Message) -> None:
@@ -175,31 +186,31 @@ class Connection:
 
     async def _put(self, message: Message) -> None:
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.timeout):
                 await self._transport.send(message)
         except TimeoutError:
             what = message.get("method", "an answer to its request")
-            raise Trouble(f"the server did not take {what} within {self.patience:g} s") from None
+            raise CommunicationError(f"the server did not take {what} within {self.timeout:g} s") from None
 
     def _spawn(self, work: Awaitable[None]) -> None:
         async def run() -> None:
             try:
                 await work
-            except Trouble as trouble:
+            except CommunicationError as trouble:
                 self._refused.append(str(trouble))
 
         job = asyncio.create_task(run())
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    def _forget(self, request_id: int) -> Pending | None:
+    def _forget(self, request_id: int) -> PendingRequest | None:
         return self._pending.pop(request_id, None)
 
     def _raise_if_gone(self) -> None:
         if self._why_gone is not None:
-            raise Gone(self._why_gone)
+            raise ServerDisconnected(self._why_gone)
 
     def _note(self) -> str:
         if self._refused:
             return f" ({self._refused[-1]})"
-        return f" (it sent what is no message: {shorten(self.history.rubbish[-1])})" if self.history.rubbish else ""
+        return f" (it sent what is no message: {shorten(self.history.malformed[-1])})" if self.history.malformed else ""

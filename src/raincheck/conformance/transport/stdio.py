@@ -1,4 +1,4 @@
-"""A server that is a command, and speaks on its standard streams."""
+"""Stdio transport: a server that a command starts, with messages on its standard streams."""
 
 import asyncio
 import contextlib
@@ -9,25 +9,25 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 
-from raincheck.conformance.messages import Inbox, Message, parse
-from raincheck.conformance.outcome import Trouble
+from raincheck.conformance.messages import Message, MessageSink, parse
+from raincheck.conformance.outcome import CommunicationError
 
-LONGEST_LINE = 64 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
 GRACE = 2.0
-"""Seconds that a server has to stop by itself, and again after it was told to."""
+"""Seconds that a server has to stop after its input closes, and again after each signal."""
 
 
 class StdioTransport:
-    """Starts the command, writes a message a line, reads a message a line."""
+    """Starts the command, and writes and reads one message per line."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._last_words: deque[str] = deque(maxlen=3)
+        self._stderr_tail: deque[str] = deque(maxlen=3)
 
-    async def open(self, inbox: Inbox) -> None:
+    async def open(self, inbox: MessageSink) -> None:
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -35,20 +35,20 @@ class StdioTransport:
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
-                limit=LONGEST_LINE,
-                # A group of its own, so that what the command starts (`npx`, `uv run`) ends with it.
+                limit=MAX_LINE_BYTES,
+                # Own process group, so that processes that the command starts (`npx`, `uv run`) end with it.
                 start_new_session=sys.platform != "win32",
             )
         except (OSError, ValueError) as error:
-            raise Trouble(f"{self._command[0]!r} could not be started: {error}") from error
-        self._listening = asyncio.create_task(self._keep_words(process))
+            raise CommunicationError(f"{self._command[0]!r} could not be started: {error}") from error
+        self._listening = asyncio.create_task(self._collect_stderr(process))
         self._reading = asyncio.create_task(self._read(process, inbox, self._listening))
 
-    def settle(self, version: str) -> None:
-        """There is nothing to do: it is said once."""
+    def set_protocol_version(self, version: str) -> None:
+        """Do nothing: over stdio the version is negotiated once."""
 
     async def listen(self) -> None:
-        """There is nothing to do: the streams are open."""
+        """Do nothing: the streams are already open."""
 
     async def send(self, message: Message) -> None:
         assert self._process is not None
@@ -58,16 +58,16 @@ class StdioTransport:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             await self._process.stdin.drain()
         except OSError as error:
-            # If it has ended, whoever reads tells so, and what its last words were.
+            # If the server has ended, the reader reports that, with its last lines of stderr.
             await asyncio.wait([self._reading], timeout=2 * GRACE)
             if self._reading.done():
                 return
-            raise Trouble(f"the server does not read its input any more: {error}") from error
+            raise CommunicationError(f"the server does not read its input any more: {error}") from error
 
-    async def drop(self, request_id: int) -> None:
+    async def abort_request(self, request_id: int) -> None:
         raise NotImplementedError("there is one connection for everything")
 
-    def listens(self, request_id: int) -> bool:  # noqa: ARG002 - a request opens no stream here
+    def is_stream_open(self, request_id: int) -> bool:  # noqa: ARG002 - a request opens no stream here
         return False
 
     async def close(self) -> None:
@@ -77,7 +77,7 @@ class StdioTransport:
         if process.stdin is not None:
             process.stdin.close()
         await self._stop(process)
-        # Something that the server started may still hold its streams open: they are not waited for.
+        # A process that the server started may still hold its streams open, so the readers are not awaited.
         jobs = [job for job in (self._reading, self._listening) if job is not None]
         for job in jobs:
             job.cancel()
@@ -93,7 +93,9 @@ class StdioTransport:
                 break
         _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    async def _read(self, process: asyncio.subprocess.Process, inbox: Inbox, listening: asyncio.Task[None]) -> None:
+    async def _read(
+        self, process: asyncio.subprocess.Process, inbox: MessageSink, listening: asyncio.Task[None]
+    ) -> None:
         assert process.stdout is not None
         try:
             async for line in process.stdout:
@@ -101,26 +103,26 @@ class StdioTransport:
                 try:
                     message = parse(text)
                 except ValueError:
-                    inbox.garbage(text)
+                    inbox.receive_malformed(text)
                 else:
                     inbox.receive(message, "stdio")
         except ValueError:
-            inbox.gone(f"the server wrote a line of more than {LONGEST_LINE:,} bytes")
+            inbox.connection_lost(f"the server wrote a line of more than {MAX_LINE_BYTES:,} bytes")
             return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), GRACE)
-        # Its last words come on a way of their own, perhaps a little later.
+        # The last lines of stderr arrive on a separate pipe, perhaps a little later.
         await asyncio.wait([listening], timeout=GRACE / 2)
         how = "closed its output" if process.returncode is None else f"ended with {process.returncode}"
-        said = " / ".join(line.strip() for line in self._last_words)
+        said = " / ".join(line.strip() for line in self._stderr_tail)
         words = f"; the last it wrote to stderr: {said[-300:]}" if said else ""
-        inbox.gone(f"the server {how}{words}")
+        inbox.connection_lost(f"the server {how}{words}")
 
-    async def _keep_words(self, process: asyncio.subprocess.Process) -> None:
-        """Read what it logs, or it would stand still when the pipe is full."""
+    async def _collect_stderr(self, process: asyncio.subprocess.Process) -> None:
+        """Read the server's stderr. Otherwise the server would block when the pipe is full."""
         assert process.stderr is not None
         while piece := await process.stderr.read(65536):
-            self._last_words.extend(line for line in piece.decode("utf-8", "replace").splitlines() if line.strip())
+            self._stderr_tail.extend(line for line in piece.decode("utf-8", "replace").splitlines() if line.strip())
 
 
 def _signal(process: asyncio.subprocess.Process, kind: int) -> None:
@@ -132,7 +134,7 @@ def _signal(process: asyncio.subprocess.Process, kind: int) -> None:
 
 
 def _close_pipes(process: asyncio.subprocess.Process) -> None:
-    # asyncio closes them when they end. Where a grandchild holds one open, that may be never.
+    # asyncio closes the pipes when they end, which may be never if a grandchild holds one open.
     transport: asyncio.SubprocessTransport | None = getattr(process, "_transport", None)
     if transport is not None:
         transport.close()

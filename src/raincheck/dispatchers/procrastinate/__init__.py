@@ -1,6 +1,6 @@
-"""Attempts carried by Procrastinate, which queues its jobs in the same PostgreSQL."""
+"""The Procrastinate dispatcher, whose jobs are queued in the same PostgreSQL database as the tasks."""
 
 from raincheck.dispatchers.procrastinate.dispatcher import ProcrastinateDispatcher
-from raincheck.dispatchers.procrastinate.jobs import ProcrastinateJobs
+from raincheck.dispatchers.procrastinate.jobs import ProcrastinateJobQueue
 
-__all__ = ["ProcrastinateDispatcher", "ProcrastinateJobs"]
+__all__ = ["ProcrastinateDispatcher", "ProcrastinateJobQueue"]

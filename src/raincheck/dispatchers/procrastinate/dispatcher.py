@@ -1,4 +1,4 @@
-"""The dispatcher: a worker of Procrastinate that has attempts begun, and is made anew whenever it gives up."""
+"""The dispatcher: a Procrastinate worker that starts attempts, and is recreated whenever it fails."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,52 +14,52 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from raincheck.core.records import Tool
-from raincheck.dispatchers.procrastinate.jobs import ATTEMPT, MendedWorker, queue_of
+from raincheck.dispatchers.procrastinate.jobs import JOB_NAME, PatchedWorker, queue_name
 from raincheck.errors import RaincheckError
-from raincheck.stores.dispatcher import Hands
-from raincheck.stores.postgres.connection import RECONNECT, look_in
+from raincheck.stores.dispatcher import JobConsumer
+from raincheck.stores.postgres.connection import RECONNECT_TIMEOUT, set_search_path
 from raincheck.tracebacks import text_logger
 
 logger = text_logger(__name__)
 
-FETCH_EVERY = 2.0
-"""Seconds after which a worker looks for jobs that nobody told it of."""
+FETCH_INTERVAL = 2.0
+"""Seconds between polls for jobs without a notification."""
 
-HEARTBEAT = 4.0
-"""Seconds between two signs of life."""
+HEARTBEAT_INTERVAL = 4.0
+"""Seconds between two heartbeats."""
 
-STALE = 20.0
-"""Seconds without one after which a worker is taken for dead, and its jobs are given to others."""
+STALE_AFTER = 20.0
+"""Seconds without a heartbeat after which a worker is considered dead, and its jobs are requeued."""
 
-REAP_EVERY = 10.0
-"""Seconds between two looks for those."""
+REAP_INTERVAL = 10.0
+"""Seconds between two searches for such jobs."""
 
-AFTER_AN_ERROR = 1.0
-"""Seconds before a worker is made anew, and before a job that could not be done is tried again."""
+RETRY_DELAY = 1.0
+"""Seconds before a worker is recreated, and before a failed job is retried."""
 
-PATIENCE = 3.0
-"""Seconds to wait for a database that is away, before the worker is given up: also when it is to stop."""
+POOL_TIMEOUT = 3.0
+"""Seconds to wait for an unavailable database before the worker is given up, also when it is to stop."""
 
-NEVER = 86_400.0
-"""Seconds between two looks for jobs to abort: a body stops when its task is stopped, which the store tells."""
+ABORT_POLL_INTERVAL = 86_400.0
+"""Seconds between two polls for jobs to abort: a body is stopped when its task is, which the store reports."""
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Due(Protocol):
-    """The store, as far as it is asked for parked tasks whose moment has come."""
+class DueTaskStore(Protocol):
+    """The part of the store that finds and wakes parked tasks that are due."""
 
     async def first_due(self) -> datetime | None: ...
 
     async def wake_due(self, now: datetime) -> None: ...
 
 
-class NoRoom(RaincheckError):
-    """The place that a job was fetched for is taken: the job goes back."""
+class NoFreeSlot(RaincheckError):
+    """The slot that a job was fetched for is taken: the job returns to the queue."""
 
 
-class AtOnce(BaseRetryStrategy):
-    """A job that could not be done goes back. By no clock of this machine: the database's may say something else."""
+class ImmediateRetry(BaseRetryStrategy):
+    """Returns failed jobs to the queue, due in the past: this machine's clock may differ from the database's."""
 
     def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision:
         del exception, job
@@ -67,33 +67,33 @@ class AtOnce(BaseRetryStrategy):
 
 
 class ProcrastinateDispatcher:
-    """Brings jobs from Procrastinate's tables to whoever has room."""
+    """Delivers jobs from Procrastinate's tables to a consumer with free slots."""
 
-    def __init__(self, conninfo: str, schema: str, due: Due) -> None:
+    def __init__(self, conninfo: str, schema: str, store: DueTaskStore) -> None:
         self._conninfo = conninfo
         self._schema = schema
-        self._due = due
+        self._store = store
         self._queues: list[str] = []
-        self._worker: MendedWorker | None = None
+        self._worker: PatchedWorker | None = None
         self._is_listening = False
-        self._is_away = False
+        self._is_disconnected = False
         self._stopping = asyncio.Event()
         self._app: App | None = None
         self._reaped_at: float | None = None
 
-    async def run(self, hands: Hands) -> None:
-        hands.when_room_changes(lambda: self._look_at_room(hands))
+    async def run(self, consumer: JobConsumer) -> None:
+        consumer.on_free_change(lambda: self._update_queues(consumer))
         while not self._stopping.is_set():
             try:
-                await self._run_worker(hands)
+                await self._run_worker(consumer)
             except (ConnectorException, psycopg.Error, OSError) as error:
                 why = " ".join(str(error.__cause__ or error).split())
                 logger.warning("the queue can't be reached, will try again: %s", why)
-                self._is_away = True
+                self._is_disconnected = True
             except Exception:
                 logger.exception("an unexpected error of the queue; will go on")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), AFTER_AN_ERROR)
+                await asyncio.wait_for(self._stopping.wait(), RETRY_DELAY)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -101,43 +101,43 @@ class ProcrastinateDispatcher:
             self._worker.stop()
 
     async def recover(self, now: datetime) -> datetime | None:
-        await self._reap()
-        due_at = await self._due.first_due()
+        await self._retry_stalled_jobs()
+        due_at = await self._store.first_due()
         if due_at is not None and due_at <= now:
-            await self._due.wake_due(now)
-            due_at = await self._due.first_due()
+            await self._store.wake_due(now)
+            due_at = await self._store.first_due()
         return due_at
 
-    async def _run_worker(self, hands: Hands) -> None:
-        """Run a worker until it ends: because it is told to, or because the database is away."""
+    async def _run_worker(self, consumer: JobConsumer) -> None:
+        """Run a worker until it ends: because `stop` was called, or because the database is unavailable."""
         pool = AsyncConnectionPool[AsyncConnection[Any]](
             self._conninfo,
             min_size=1,
             max_size=4,
             open=False,
             configure=self._configure,
-            timeout=PATIENCE,
-            reconnect_timeout=RECONNECT,
+            timeout=POOL_TIMEOUT,
+            reconnect_timeout=RECONNECT_TIMEOUT,
         )
         app = App(connector=PsycopgConnector(configure=self._configure))
-        app.task(name=ATTEMPT, retry=AtOnce())(self._carrier(hands))
-        # All of them, since it listens only to those that it has at first.
-        self._queues[:] = [queue_of(hands.namespace, tool) for tool in sorted_tools(hands.tools)]
+        app.task(name=JOB_NAME, retry=ImmediateRetry())(self._job_handler(consumer))
+        # All queues, since the worker listens only to those that it has at first.
+        self._queues[:] = [queue_name(consumer.namespace, tool) for tool in sorted_tools(consumer.tools)]
         self._is_listening = False
         async with pool, app.open_async(pool):
-            if self._is_away:
+            if self._is_disconnected:
                 logger.info("the queue is reached again")
-            self._is_away = False
-            self._worker = MendedWorker(
+            self._is_disconnected = False
+            self._worker = PatchedWorker(
                 app,
                 queues=self._queues,
                 name="raincheck",
-                concurrency=hands.concurrency,
-                fetch_job_polling_interval=FETCH_EVERY,
-                abort_job_polling_interval=NEVER,
-                update_heartbeat_interval=HEARTBEAT,
-                stalled_worker_timeout=STALE,
-                # Jobs are let go of at once when it ends. The attempts that they brought go on.
+                concurrency=consumer.concurrency,
+                fetch_job_polling_interval=FETCH_INTERVAL,
+                abort_job_polling_interval=ABORT_POLL_INTERVAL,
+                update_heartbeat_interval=HEARTBEAT_INTERVAL,
+                stalled_worker_timeout=STALE_AFTER,
+                # Jobs are released at once when it ends. The attempts that they started continue.
                 shutdown_graceful_timeout=0,
                 delete_jobs=DeleteJobCondition.ALWAYS,
                 install_signal_handlers=False,
@@ -149,66 +149,67 @@ class ProcrastinateDispatcher:
             finally:
                 self._worker = self._app = None
 
-    def _carrier(self, hands: Hands) -> Callable[..., Any]:
+    def _job_handler(self, consumer: JobConsumer) -> Callable[..., Any]:
         async def carry(tool: str, version: str, **_: object) -> None:
             self._is_listening = True
             told = Tool(tool, version)
-            # Asked before: a place that is free a moment later is no reason to take the job for done.
-            has_room = told in hands.free
+            # Checked before the claim: a slot that becomes free a moment later does not mean that the job is done.
+            has_room = told in consumer.free_tools
             try:
-                running = await hands.take(told)
+                running = await consumer.claim_next(told)
             except Exception as error:
-                # The job goes back. Not at once: the database is in trouble, and so would all the others.
+                # The job returns to the queue. Not at once: the database is in trouble, and all other jobs would fail
+                # too.
                 logger.warning("a task of %s could not be begun, will try again: %s", tool, error)
-                await asyncio.sleep(AFTER_AN_ERROR)
+                await asyncio.sleep(RETRY_DELAY)
                 raise
             if running is None and not has_room:
-                self._look_at_room(hands)
-                raise NoRoom("another attempt took the last place")
+                self._update_queues(consumer)
+                raise NoFreeSlot("another attempt took the last place")
             try:
                 while running is not None:
                     await asyncio.wait([running])
-                    running = await hands.follow()
+                    running = await consumer.claim_following()
             except asyncio.CancelledError:
                 # This worker ends; the attempt does not, and needs no job any more: it has its lease.
                 return
-            except Exception as error:  # noqa: BLE001 - what this job was for is done, and what is left has jobs
+            except Exception as error:  # noqa: BLE001 - this job's work is done, and the remaining tasks have jobs
                 logger.debug("no other task was begun after one of %s: %s", tool, error)
 
         return carry
 
-    def _look_at_room(self, hands: Hands) -> None:
-        """Fetch only what there is room for."""
+    def _update_queues(self, consumer: JobConsumer) -> None:
+        """Fetch only jobs for which a slot is free."""
         if self._worker is None or not self._is_listening:
             return
-        queues = [queue_of(hands.namespace, tool) for tool in sorted_tools(hands.free)]
+        queues = [queue_name(consumer.namespace, tool) for tool in sorted_tools(consumer.free_tools)]
         has_grown = not set(queues) <= set(self._queues)
         self._queues[:] = queues
         if has_grown:
-            # What waits in them was told of before.
-            self._worker.look()
+            # Jobs that wait in the added queues were announced before.
+            self._worker.fetch_now()
 
-    async def _reap(self) -> None:
-        """Give jobs that dead workers had to others: nobody else does that."""
+    async def _retry_stalled_jobs(self) -> None:
+        """Requeue jobs of dead workers: nothing else does that."""
         app, now = self._app, asyncio.get_running_loop().time()
-        if app is None or (self._reaped_at is not None and now < self._reaped_at + REAP_EVERY):
+        if app is None or (self._reaped_at is not None and now < self._reaped_at + REAP_INTERVAL):
             return
         self._reaped_at = now
         try:
-            for job in await app.job_manager.get_stalled_jobs(task_name=ATTEMPT, seconds_since_heartbeat=STALE):
+            for job in await app.job_manager.get_stalled_jobs(task_name=JOB_NAME, seconds_since_heartbeat=STALE_AFTER):
                 logger.info("job %s of a dead worker is given to another", job.id)
                 await app.job_manager.retry_job(job, retry_at=LONG_AGO)
         except ConnectorException as error:
-            # Another process was quicker, or the database is away.
+            # Another process was first, or the database is unavailable.
             logger.debug("jobs of dead workers were not given back: %s", error.__cause__ or error)
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
-        # One trip for each statement, and not one more to begin and one to commit.
+        # One round trip for each statement, without extra ones for BEGIN and COMMIT.
         await connection.set_autocommit(True)
-        # That a job was fetched, or is done with, may be lost in a crash of the database: it comes again, which does no
-        # harm. So nothing waits for the disk here. What the store writes does.
+        # A crash of the database may lose that a job was fetched or finished: it is redelivered, which does no harm. So
+        # nothing waits for the disk here. The store's own writes do.
         await connection.execute("SET synchronous_commit TO off")
-        await look_in(connection, self._schema)
+        await set_search_path(connection, self._schema)
 
 
 def sorted_tools(tools: frozenset[Tool]) -> list[Tool]:

@@ -1,7 +1,7 @@
-"""Procrastinate's tables: made, and brought up to date, together with raincheck's own.
+"""Procrastinate's tables: created and migrated together with raincheck's own.
 
-Procrastinate ships a script that makes everything, and one for each step since. It does not note which of them a
-database has had; so that is noted here.
+Procrastinate ships a script that creates everything, and one for each step since. It does not record which of them a
+database has had, so they are recorded here.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from psycopg.sql import SQL, Identifier
 from raincheck.errors import ConfigurationError
 from raincheck.stores.postgres.migrate import fetch_one
 
-NEEDED = (
+REQUIRED_FUNCTIONS = (
     "procrastinate_defer_jobs_v1",
     "procrastinate_fetch_job_v2",
     "procrastinate_retry_job_v2",
     "procrastinate_cancel_job_v1",
 )
-"""Functions that an installation must have that is not ours."""
+"""Functions that an installation must have if raincheck did not create it."""
 
 _FOUND = """
 SELECT to_regclass(format('%%I.procrastinate_jobs', %(schema)s::text)) IS NOT NULL,
@@ -29,12 +29,12 @@ SELECT to_regclass(format('%%I.procrastinate_jobs', %(schema)s::text)) IS NOT NU
 
 _HAS = "SELECT count(*) > 0 FROM pg_proc WHERE proname = %s AND pronamespace = to_regnamespace(quote_ident(%s))"
 
-THEIRS = "not made by raincheck"
-"""Noted in the place of steps where somebody else installed it: it is theirs to bring up to date."""
+EXTERNALLY_MANAGED = "not made by raincheck"
+"""Recorded instead of steps where another program installed Procrastinate: that program has to migrate it."""
 
 
-def steps() -> list[str]:
-    """The names of all steps that the installed Procrastinate knows, in their order."""
+def migration_names() -> list[str]:
+    """Return the names of all steps of the installed Procrastinate, in order."""
     folder = files("procrastinate.sql") / "migrations"
     return sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
 
@@ -43,17 +43,17 @@ def _script(*path: str) -> str:
     return files("procrastinate.sql").joinpath(*path).read_text(encoding="utf-8")
 
 
-async def is_ready(connection: AsyncConnection[Any], schema: str) -> bool:
-    """Whether there is nothing to do."""
+async def is_migrated(connection: AsyncConnection[Any], schema: str) -> bool:
+    """Return whether there is nothing to do."""
     _, is_noted = await fetch_one(connection, _FOUND, {"schema": schema})
     return is_noted and not await _missing(connection, schema)
 
 
 async def migrate(connection: AsyncConnection[Any], schema: str) -> None:
-    """Make the tables in a schema, or bring them up to date. Whoever calls it holds a lock, in a transaction.
+    """Create the tables in a schema, or migrate them. The caller holds a lock, in a transaction.
 
     Raises:
-        ConfigurationError: there are tables already, made by somebody else, which are too old.
+        ConfigurationError: the tables were created by another program, and are too old.
     """
     (path,) = await fetch_one(connection, "SHOW search_path")
     await connection.execute(SQL("SET LOCAL search_path TO {}").format(Identifier(schema)))
@@ -64,7 +64,7 @@ async def migrate(connection: AsyncConnection[Any], schema: str) -> None:
         else:
             await connection.execute(cast("Any", await asyncio.to_thread(_script, "schema.sql")))
         await connection.execute("CREATE TABLE raincheck_procrastinate (step TEXT PRIMARY KEY)")
-        known = [THEIRS] if is_installed else await asyncio.to_thread(steps)
+        known = [EXTERNALLY_MANAGED] if is_installed else await asyncio.to_thread(migration_names)
         await connection.execute("INSERT INTO raincheck_procrastinate SELECT unnest(%s::text[])", (known,))
     for step in await _missing(connection, schema):
         await connection.execute(cast("Any", await asyncio.to_thread(_script, "migrations", step)))
@@ -75,12 +75,16 @@ async def migrate(connection: AsyncConnection[Any], schema: str) -> None:
 async def _missing(connection: AsyncConnection[Any], schema: str) -> list[str]:
     query = SQL("SELECT step FROM {}").format(Identifier(schema, "raincheck_procrastinate"))
     done = {row[0] for row in await (await connection.execute(query)).fetchall()}
-    return [] if THEIRS in done else [step for step in await asyncio.to_thread(steps) if step not in done]
+    return (
+        []
+        if EXTERNALLY_MANAGED in done
+        else [step for step in await asyncio.to_thread(migration_names) if step not in done]
+    )
 
 
 async def _check(connection: AsyncConnection[Any], schema: str) -> None:
-    """Somebody else's installation is used as it is, and is theirs to bring up to date."""
-    for function in NEEDED:
+    """Check an installation of another program. It is used unchanged, and that program has to migrate it."""
+    for function in REQUIRED_FUNCTIONS:
         (is_there,) = await fetch_one(connection, _HAS, (function, schema))
         if not is_there:
             raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""What a context asks of its attempt, wherever the body runs: in the event loop, in a thread, in another process.
+"""The task API: the calls of a context to its attempt, wherever the body runs: event loop, thread or process.
 
-Everything that goes over the desk is JSON, so the same few calls serve all three. Whoever asks after the attempt
-has been told to stop gets `asyncio.CancelledError`.
+All values are JSON, so the same few calls serve all three. A call after the attempt was asked to stop raises
+`asyncio.CancelledError`.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from raincheck.core.records import InputKind, View
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a body may know of its task before it asks for anything."""
+class TaskInfo:
+    """Facts about the task that a body has from the start."""
 
     id: str
     owner: str
@@ -27,8 +27,8 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTurn:
-    """Whether a step was finished before, and then with what; else as which use of its name it is to be recorded."""
+class StepStart:
+    """The recorded result of a step that was finished before, or else the number of this use of its name."""
 
     occurrence: int
     is_recorded: bool = False
@@ -36,8 +36,8 @@ class StepTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a task ended, and with what."""
+class TaskOutcome:
+    """The phase and the outcome of a task that has ended."""
 
     phase: str
     is_error: bool
@@ -45,28 +45,28 @@ class Ended:
     message: str | None
 
     @classmethod
-    def of(cls, view: View) -> Self:
+    def from_view(cls, view: View) -> Self:
         outcome = None if view.outcome is None else decode(view.outcome)
         return cls(view.task.phase, view.task.is_error, outcome, view.task.status_message)
 
 
-class Desk(Protocol):
+class TaskApi(Protocol):
     """The calls of a context."""
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
-        """Say how far it is. Written now and then, the last one always."""
+        """Report progress. Written at intervals, and the last report always."""
         ...
 
-    async def begin_step(self, name: str, fingerprint: str) -> StepTurn:
-        """Before a step: was it finished by an earlier attempt? If not, it is taken to be under way."""
+    async def begin_step(self, name: str, fingerprint: str) -> StepStart:
+        """Return the step's recorded result if an earlier attempt finished it; if not, mark it as in progress."""
         ...
 
-    async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
-        """Record the result of a step that was begun."""
+    async def finish_step(self, name: str, turn: StepStart, fingerprint: str, result: Json) -> None:
+        """Record the result of a step in progress."""
         ...
 
     def drop_step(self, name: str, occurrence: int) -> None:
-        """A step that was begun came to nothing. May be called from any thread."""
+        """Discard a step in progress. May be called from any thread."""
         ...
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
@@ -74,25 +74,25 @@ class Desk(Protocol):
         ...
 
     async def sleep(self, seconds: float, name: str | None) -> None:
-        """Return when so many seconds have passed since it was first asked for, by whichever attempt."""
+        """Return when this many seconds have passed since the sleep was first requested, by whichever attempt."""
         ...
 
     async def set_variables(self, variables: Mapping[str, Json]) -> None:
-        """Keep the whole map of variables."""
+        """Store the whole map of variables."""
         ...
 
     async def keep_artifact(self, name: str, content: Json) -> None:
-        """Keep an intermediate result."""
+        """Store an intermediate result."""
         ...
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
-        """Start a child task, once, and give its id."""
+        """Start a child task, once, and return its id."""
         ...
 
-    async def child_outcome(self, child_id: str) -> Ended:
-        """Wait until the child has ended."""
+    async def child_outcome(self, child_id: str) -> TaskOutcome:
+        """Wait until the child has ended, and return its outcome."""
         ...
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
-        """Name a task to start when this one completes, and give its id."""
+        """Set a task to start when this one completes, and return its id."""
         ...

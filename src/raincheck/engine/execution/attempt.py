@@ -1,19 +1,19 @@
-"""One attempt, from its first line to what is written of its end.
+"""One attempt: runs the body and writes its outcome.
 
 Theory of operation
 ===================
+
 A body ends in one of two ways. It *returns or raises*: that becomes the task's result or failure. Or it is *stopped*:
-something sets `Hold.why_stopped`, the body is asked to stop until it has (or its grace is over), and the
-reason says what to write: a park, a release, a failure for lack of time, or nothing. A body that is stopped unwinds
-first, and then it is written, so that its `finally` blocks don't run beside the next attempt.
+`AttemptSession.stop_reason` is set, the body is asked to stop until it has (or its grace period is over), and the
+reason decides what is written: a park, a release, a failure because of a timeout, or nothing. A stopped body unwinds
+before the outcome is written, so that its `finally` blocks don't run beside the next attempt.
 
-Whatever happens to the task meanwhile, everything an attempt writes carries its fence: the worst is that it is
-refused, and stops.
+Every write of an attempt carries its fence. Whatever happens to the task meanwhile, the worst case is that a write is
+refused and the attempt stops.
 
-What a body's ending means for its task: what callers may read of it, and what the operator should.
-
-An error that nobody foresaw may hold anything (a password in a URL, say), so callers get an id instead, under which
-the log and the history have the whole of it.
+`FailureMapper` turns the error of a body into what callers and operators may read. An unexpected error may hold
+anything (a password in a URL, say), so callers get an error id instead, under which the log and the history have the
+full error.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from raincheck.core.commands import Command, Complete, Expire, Fail, Release
 from raincheck.core.payload import Json, Payload, decode, encode
 from raincheck.core.policies import OnInterrupt
 from raincheck.core.records import Task
-from raincheck.engine.execution.api import Facts
-from raincheck.engine.execution.bodies import Body, BodyCall, Ending, LoopBody, Raised, Returned, ThreadBody
+from raincheck.engine.execution.api import TaskInfo
+from raincheck.engine.execution.bodies import Body, BodyCall, BodyFailure, BodyOutcome, BodyResult, LoopBody, ThreadBody
 from raincheck.engine.execution.checkpoints import Checkpoints
-from raincheck.engine.execution.children import Offspring
-from raincheck.engine.execution.local_api import LocalDesk
-from raincheck.engine.execution.progress import Reports
-from raincheck.engine.execution.session import Hold, Stop
+from raincheck.engine.execution.children import ChildTasks
+from raincheck.engine.execution.local_api import LocalTaskApi
+from raincheck.engine.execution.progress import ProgressReporter
+from raincheck.engine.execution.session import AttemptSession, StopReason
 from raincheck.engine.isolation.process_body import IsolatedError, ProcessBody, ProcessDied
-from raincheck.engine.isolation.protocol import plain_text
-from raincheck.engine.tool import Place, TaskTool
+from raincheck.engine.isolation.protocol import escape_surrogates
+from raincheck.engine.tool import ExecutionMode, TaskTool
 from raincheck.errors import (
     CheckpointMismatch,
     ConfigurationError,
@@ -56,79 +56,79 @@ from raincheck.tracebacks import format_traceback, text_logger
 logger = text_logger(__name__)
 
 TRACEBACK_LIMIT = 32_000
-"""Characters of a traceback that are kept, from its end."""
+"""Maximum characters of a traceback that are stored, from its end."""
 
-OUR_OWN = (CheckpointMismatch, TaskFailed, InvalidValue, QuotaExceeded)
-"""Errors whose words are ours and say what to do: callers may read them, and trying again would not help."""
+CALLER_READABLE_ERRORS = (CheckpointMismatch, TaskFailed, InvalidValue, QuotaExceeded)
+"""Errors with our own messages, which say what to do: callers may read them, and a retry would not help."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Says what becomes of one attempt. `chance` draws a random number for the wait before the next."""
+class FailureMapper:
+    """Maps the failure of one attempt to a command. `draw_jitter` draws a random number for the backoff."""
 
     task: Task
     tool: TaskTool
-    chance: Callable[[], float]
+    draw_jitter: Callable[[], float]
     traceback_limit: int = TRACEBACK_LIMIT
-    """So that what is told of an error is never too much to be kept."""
+    """Keeps the stored detail of an error within its size limit."""
 
-    def reported(self, error: ToolError) -> Complete:
-        """The body raised an error for its caller to read: that is its answer."""
-        content: Json = {"message": str(error)} if error.content is None else error.content  # type: ignore[assignment] # encode refuses what is not JSON
+    def map_tool_error(self, error: ToolError) -> Complete:
+        """Map an error that the body raised for its caller: it is the task's result."""
+        content: Json = {"message": str(error)} if error.content is None else error.content  # type: ignore[assignment] # encode rejects what is not JSON
         result = encode(content, what=f"the error of tool {self.tool.name!r}")
         return Complete(self.task.fence, result, is_error=True, status_message=str(error))
 
-    def refused(self, error: ProtocolError) -> Fail:
-        """The body ended its task with an error in the protocol's own words."""
-        message = plain_text(str(error))
+    def map_protocol_error(self, error: ProtocolError) -> Fail:
+        """Map an error that the body raised as a protocol error."""
+        message = escape_surrogates(str(error))
         told: dict[str, object] = {"kind": "protocol", "code": error.code, "message": message}
         if error.data is not None:
             told["data"] = error.data
         shown = encode(cast("Json", told), what=f"the error of tool {self.tool.name!r}")
-        return Fail(self.task.fence, shown, message, retryable=False, chance=self.chance())
+        return Fail(self.task.fence, shown, message, retryable=False, chance=self.draw_jitter())
 
-    def timed_out(self) -> Fail:
-        """The attempt took too long."""
+    def map_timeout(self) -> Fail:
+        """Map an attempt that took too long."""
         message = f"attempt {self.task.fence} took longer than {self.tool.attempt_timeout:g} s"
-        logger.warning("task %s: %s (tool %s)", self.task.shown_id, message, self.tool.name)
+        logger.warning("task %s: %s (tool %s)", self.task.log_id, message, self.tool.name)
         error = encode({"kind": "timeout", "message": message})
         retryable = self._may_be_cut_off and issubclass(TimeoutError, self.tool.retry_on)
-        return Fail(self.task.fence, error, message, retryable=retryable, chance=self.chance())
+        return Fail(self.task.fence, error, message, retryable=retryable, chance=self.draw_jitter())
 
-    def raised(self, error: BaseException) -> Fail:
-        """The body raised an error that it should not have."""
+    def map_unexpected_error(self, error: BaseException) -> Fail:
+        """Map an unexpected error of the body."""
         error_id = secrets.token_hex(4)
-        text = plain_text(format_traceback(error))
+        text = escape_surrogates(format_traceback(error))
         logger.error(
             "task %s: attempt %d of tool %s raised %s (error %s)",
-            self.task.shown_id,
+            self.task.log_id,
             self.task.fence,
             self.tool.name,
             type(error).__name__,
             error_id,
             extra={"traceback": text},
         )
-        if isinstance(error, OUR_OWN):
-            message, retryable = plain_text(str(error)), False
+        if isinstance(error, CALLER_READABLE_ERRORS):
+            message, retryable = escape_surrogates(str(error)), False
         else:
             message = f"tool {self.tool.name!r} failed unexpectedly: its operator finds it as error {error_id}"
-            retryable = _is_among(error, self.tool.retry_on)
+            retryable = _matches_any(error, self.tool.retry_on)
             retryable &= self._may_be_cut_off or not isinstance(error, ProcessDied)
-            # A program that is put together wrongly is so the next time, too.
+            # A configuration error recurs on every attempt.
             retryable &= not isinstance(error, ConfigurationError)
         shown = encode({"kind": "error", "message": message, "error_id": error_id})
         told = {"error_id": error_id, "type": type(error).__name__}
         detail = encode({**told, "traceback": text[-self.traceback_limit :]})
-        return Fail(self.task.fence, shown, message, retryable=retryable, chance=self.chance(), detail=detail)
+        return Fail(self.task.fence, shown, message, retryable=retryable, chance=self.draw_jitter(), detail=detail)
 
     @property
     def _may_be_cut_off(self) -> bool:
-        """Whether a body that was cut off in the middle, by us or by a crash, may be run again."""
+        """Return whether a body that was cut off in the middle, by us or by a crash, may run again."""
         return self.task.retry.on_interrupt is OnInterrupt.RETRY
 
 
-def unwrapped(error: BaseException) -> BaseException:
-    """What a group of errors is about, if that is one thing: branches of a body raise groups."""
+def unwrap_group(error: BaseException) -> BaseException:
+    """Unwrap an error group with a single cause: the branches of a body raise groups."""
     if isinstance(error, BaseExceptionGroup):
         leaves = list(_leaves(cast("BaseExceptionGroup[BaseException]", error)))
         if len(leaves) == 1 or all(isinstance(leaf, ToolError) for leaf in leaves):
@@ -144,80 +144,80 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
-def _is_among(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
+def _matches_any(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_among(leaf, types) for leaf in _leaves(cast("BaseExceptionGroup[BaseException]", error)))
+        return all(_matches_any(leaf, types) for leaf in _leaves(cast("BaseExceptionGroup[BaseException]", error)))
     if isinstance(error, IsolatedError):
         return any(error.is_a(one) for one in types)
     return isinstance(error, types)
 
 
-LOOK_AGAIN_AFTER = 0.1
-"""Seconds after which to look whether a body that was asked to stop has to be asked again."""
+STOP_POLL_INTERVAL = 0.1
+"""Interval of checking whether a body that was asked to stop must be asked again."""
 
-KILLING = 2.0
-"""Seconds in which a process that was killed is gone."""
+KILL_TIMEOUT = 2.0
+"""Seconds in which a killed process is gone."""
 
-BODIES = {Place.LOOP: LoopBody, Place.THREAD: ThreadBody, Place.PROCESS: ProcessBody}
+BODY_TYPES = {ExecutionMode.LOOP: LoopBody, ExecutionMode.THREAD: ThreadBody, ExecutionMode.PROCESS: ProcessBody}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Attempt:
-    """What one attempt is made of."""
+class AttemptExecution:
+    """One attempt and its collaborators."""
 
     tool: TaskTool
-    hold: Hold
+    session: AttemptSession
     checkpoints: Checkpoints
-    reports: Reports
-    offspring: Offspring
-    desk: LocalDesk
-    verdict: Verdict
-    settled: Callable[[Hold], None]
-    """Told when what comes of it is written, or nothing does."""
-    machine: Clock
-    """For what happens to the attempt here, whatever clock its task goes by."""
+    progress: ProgressReporter
+    children: ChildTasks
+    api: LocalTaskApi
+    failure_mapper: FailureMapper
+    on_settled: Callable[[AttemptSession], None]
+    """Called when the attempt's outcome is written, or when none will be."""
+    system_clock: Clock
+    """For timers of this process, whichever clock the task uses."""
 
     async def run(self, variables: contextvars.Context) -> None:
-        """Run the body, and write what comes of it. Returns when nothing of the body runs any more."""
+        """Run the body and write its outcome. Returns when nothing of the body is running any more."""
         try:
             body = self._start(variables)
         except InvalidValue as error:
             try:
-                await self._write(self.verdict.raised(error))
+                await self._write(self.failure_mapper.map_unexpected_error(error))
             finally:
                 self._close()
             return
-        self.hold.lookout.begin_soon(self.machine)
-        timing_out = self._time_out()
+        self.session.watcher.start_soon(self.system_clock)
+        timing_out = self._start_timeout()
         try:
-            ending = await self._see_to_its_end(body)
-            await self._settle(ending)
+            ending = await self._wait_for_end(body)
+            await self._write_outcome(ending)
         finally:
             self._close()
             if timing_out is not None:
                 timing_out.cancel()
-            await self.hold.lookout.end()
+            await self.session.watcher.stop()
         while running := _running(body):
             logger.warning(
                 "task %s: something of attempt %d goes on after its end, and keeps its place until it ends (tool %s)",
-                self.hold.task.shown_id,
-                self.hold.fence,
+                self.session.task.log_id,
+                self.session.fence,
                 self.tool.name,
             )
-            # Not the futures themselves: whoever gives up waiting for them would cancel them.
+            # Not the futures themselves: cancelling the wait would cancel them.
             await asyncio.wait(running)
 
     def _close(self) -> None:
-        """From here on, whatever the body left running has nothing more to say."""
-        self.hold.stop(Stop.LOST)
-        self.hold.over.set()
-        self.settled(self.hold)
+        """Close the session: from here on, code that the body left running can't write."""
+        self.session.stop(StopReason.LOST)
+        self.session.settled.set()
+        self.on_settled(self.session)
 
     def _start(self, variables: contextvars.Context) -> Body:
-        journal, task = self.hold.journal, self.hold.task
+        journal, task = self.session.journal, self.session.task
         arguments = cast("Mapping[str, Json]", decode(journal.arguments))
         self.tool.check_arguments(arguments)
-        facts = Facts(
+        facts = TaskInfo(
             id=task.id,
             owner=task.owner.key,
             tool=task.tool.name,
@@ -226,114 +226,121 @@ class Attempt:
             caller=_read(journal.caller),
             variables=cast("Mapping[str, Json]", _read(journal.variables) or {}),
         )
-        start = BODIES[self.tool.place]
-        body = start(BodyCall(self.tool, arguments, facts, self.desk, self.hold.notice, variables))
+        start = BODY_TYPES[self.tool.execution_mode]
+        body = start(BodyCall(self.tool, arguments, facts, self.api, self.session.see_stop, variables))
         if isinstance(body, LoopBody):
-            self.desk.patience.main_branch = body.job
+            self.api.parking.main_branch = body.main_task
         return body
 
-    async def _see_to_its_end(self, body: Body) -> Ending | None:
-        """How the body ended; None if it did not stop in time."""
+    async def _wait_for_end(self, body: Body) -> BodyOutcome | None:
+        """Return the body's outcome; None if it did not stop in time."""
         await self._ended_or_stopped(body)
         loop = asyncio.get_running_loop()
-        # A process is killed when its grace is over, and then is gone a little later.
-        until = loop.time() + self.hold.grace + (KILLING if self.tool.place is Place.PROCESS else 0.0)
+        # A process is killed when its grace period is over, and is gone a little later.
+        until = (
+            loop.time()
+            + self.session.grace
+            + (KILL_TIMEOUT if self.tool.execution_mode is ExecutionMode.PROCESS else 0.0)
+        )
         asks_again_at = loop.time()
-        while self.hold.is_stopped and (running := _running(body)) and loop.time() < until:
-            # Told again while one of its calls waits to be taken out of it, and now and then, in case it did not
-            # listen. Not all the time, since being told takes it out of whatever it tidies up.
-            if body.ended in running and (self.hold.refused or loop.time() >= asks_again_at):
-                self.hold.is_noticed |= body.ask_to_stop()
-                asks_again_at = loop.time() + self.hold.grace / 4
-            await asyncio.wait(running, timeout=LOOK_AGAIN_AFTER)
+        while self.session.is_stopped and (running := _running(body)) and loop.time() < until:
+            # Ask again while one of the body's calls waits to be cancelled, and now and then in case the body ignored
+            # the request. Not continuously, since each request interrupts the body's cleanup.
+            if body.ended in running and (self.session.blocked_calls or loop.time() >= asks_again_at):
+                self.session.is_stop_seen |= body.request_stop()
+                asks_again_at = loop.time() + self.session.grace / 4
+            await asyncio.wait(running, timeout=STOP_POLL_INTERVAL)
         return body.ended.result() if body.ended.done() else None
 
     async def _ended_or_stopped(self, body: Body) -> None:
-        # By hand: every attempt waits for it, and jobs that wait for the one and the other cost more than a quick body.
+        # By hand: every attempt waits here, and background tasks that wait for each event cost more than a quick body.
         woken = asyncio.get_running_loop().create_future()
 
         def wake() -> None:
             if not woken.done():
                 woken.set_result(None)
 
-        body.when_ended(wake)
-        self.hold.when_stopped(wake)
-        if not self.hold.is_stopped:
+        body.on_end(wake)
+        self.session.on_stop(wake)
+        if not self.session.is_stopped:
             await woken
 
-    def _time_out(self) -> "asyncio.Task[None] | None":
-        ends: list[tuple[float, Stop]] = []
+    def _start_timeout(self) -> "asyncio.Task[None] | None":
+        ends: list[tuple[float, StopReason]] = []
         if self.tool.attempt_timeout is not None:
-            ends.append((self.tool.attempt_timeout, Stop.TIMEOUT))
-        if self.hold.task.deadline_at is not None:
-            left = self.hold.task.deadline_at - self.hold.means.clock.now()
-            ends.append((left.total_seconds(), Stop.DEADLINE))
+            ends.append((self.tool.attempt_timeout, StopReason.TIMEOUT))
+        if self.session.task.deadline_at is not None:
+            left = self.session.task.deadline_at - self.session.deps.clock.now()
+            ends.append((left.total_seconds(), StopReason.DEADLINE))
         return asyncio.create_task(self._stop_after(*min(ends, key=lambda end: end[0]))) if ends else None
 
-    async def _stop_after(self, seconds: float, why: Stop) -> None:
-        await self.hold.means.clock.sleep(seconds)
-        self.hold.stop(why)
+    async def _stop_after(self, seconds: float, why: StopReason) -> None:
+        await self.session.deps.clock.sleep(seconds)
+        self.session.stop(why)
 
-    async def _settle(self, ending: Ending | None) -> None:
-        await self.reports.close()
-        if self.hold.why_stopped is Stop.LOST:
+    async def _write_outcome(self, ending: BodyOutcome | None) -> None:
+        await self.progress.close()
+        if self.session.stop_reason is StopReason.LOST:
             return
         try:
-            await self._write(self._command(ending))
+            await self._write(self._outcome_command(ending))
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - it is the body's: a result that can't be kept, an error that can't be read
-            await self._write(self.verdict.raised(error))
+        except Exception as error:  # noqa: BLE001 - an error of the body: a result that can't be stored, an error that can't be read
+            await self._write(self.failure_mapper.map_unexpected_error(error))
 
-    def _command(self, ending: Ending | None) -> Command:
-        # A body that did not know that it had to stop has come to its end. What one returns that knew is only part of
-        # its work: it was asked to stop, and did.
-        if isinstance(ending, Returned) and not self.hold.is_noticed:
+    def _outcome_command(self, ending: BodyOutcome | None) -> Command:
+        # A body that did not know that it had to stop has completed. What a body returns that did know is only part of
+        # its work: it was asked to stop, and it did.
+        if isinstance(ending, BodyResult) and not self.session.is_stop_seen:
             return self._completed(ending.value)
-        why = self.hold.why_stopped
+        why = self.session.stop_reason
         match why:
-            case Stop.PARK | Stop.RELEASE | Stop.LOST:
-                return self.hold.parking or Release(self.hold.fence)
-            case Stop.TIMEOUT:
-                return self.verdict.timed_out()
-            case Stop.DEADLINE:
-                return Expire(actor=self.hold.task.id)
+            case StopReason.PARK | StopReason.RELEASE | StopReason.LOST:
+                return self.session.park_command or Release(self.session.fence)
+            case StopReason.TIMEOUT:
+                return self.failure_mapper.map_timeout()
+            case StopReason.DEADLINE:
+                return Expire(actor=self.session.task.id)
             case None:
-                return self._raised(asyncio.CancelledError() if not isinstance(ending, Raised) else ending.error)
+                return self._raised(asyncio.CancelledError() if not isinstance(ending, BodyFailure) else ending.error)
             case _:
                 assert_never(why)
 
     def _completed(self, value: object) -> Complete:
-        self.checkpoints.check_all_were_asked_for()
+        self.checkpoints.check_all_replayed()
         result = encode(cast("Json", value), what=f"the result of tool {self.tool.name!r}")
-        spawned = self.offspring.successor(lambda: self.tool.value_of(decode(result)))
-        return Complete(self.hold.fence, result, spawned=spawned)
+        spawned = self.children.create_successor(lambda: self.tool.extract_value(decode(result)))
+        return Complete(self.session.fence, result, spawned=spawned)
 
     def _raised(self, error: BaseException) -> Command:
-        error = unwrapped(error)
+        error = unwrap_group(error)
         match error:
             case ToolError():
-                return self.verdict.reported(error)
+                return self.failure_mapper.map_tool_error(error)
             case ProtocolError():
-                return self.verdict.refused(error)
+                return self.failure_mapper.map_protocol_error(error)
             case _:
-                return self.verdict.raised(error)
+                return self.failure_mapper.map_unexpected_error(error)
 
     async def _write(self, command: Command) -> None:
-        if isinstance(command, Complete | Fail) and self.hold.stay is not None:
-            command = replace(command, stay=self.hold.stay)
+        if isinstance(command, Complete | Fail) and self.session.state_number is not None:
+            command = replace(command, state_number=self.session.state_number)
         try:
-            await self.hold.write(command)
+            await self.session.write(command)
         except errors.WrongState:
-            # Somebody has taken the process elsewhere, and what its body came to is of no account. It goes on there.
-            await self._write(Release(self.hold.fence))
+            # Another caller moved the instance to a different state, so the outcome of this body is dropped. The
+            # instance continues in that state.
+            await self._write(Release(self.session.fence))
         except (LeaseLost, IllegalTransition):
-            # Somebody else was quicker: it was cancelled, or taken back. What they wrote holds.
-            logger.info("task %s: attempt %d came too late to write its end", self.hold.task.shown_id, self.hold.fence)
+            # Another writer was first: the task was cancelled, or its attempt was taken back. That write stands.
+            logger.info(
+                "task %s: attempt %d came too late to write its end", self.session.task.log_id, self.session.fence
+            )
 
 
 def _running(body: Body) -> set[asyncio.Future[Any]]:
-    """What of the body runs."""
+    """Return the parts of the body that are still running."""
     return {future for future in (body.ended, *body.leftovers) if not future.done()}
 
 

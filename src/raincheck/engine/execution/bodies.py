@@ -1,6 +1,6 @@
-"""Bodies that run, in the event loop or in a thread; `isolated` has those in a process.
+"""Running bodies, in the event loop or in a thread; `isolation.process_body` has those in a process.
 
-All look the same to whoever started them: something that will end, and that can be asked to stop.
+All have the same interface: a body ends at some point, and can be asked to stop.
 """
 
 import asyncio
@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from raincheck.core.payload import Json
-from raincheck.engine.execution.api import Desk, Facts
-from raincheck.engine.execution.context import SyncTaskContext, TaskContext, Waiting
+from raincheck.engine.execution.api import TaskApi, TaskInfo
+from raincheck.engine.execution.context import LoopCaller, SyncTaskContext, TaskContext
 from raincheck.engine.execution.threads import start_in_thread
 from raincheck.engine.tool import TaskTool
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
-    """The body came to its end."""
+class BodyResult:
+    """The body returned."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
-    """The body raised something, or was taken down."""
+class BodyFailure:
+    """The body raised an error, or was stopped."""
 
     error: BaseException
 
 
-Ending = Returned | Raised
+BodyOutcome = BodyResult | BodyFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,77 +39,77 @@ class BodyCall:
 
     tool: TaskTool
     arguments: Mapping[str, Json]
-    facts: Facts
-    desk: Desk
+    info: TaskInfo
+    api: TaskApi
     is_stopped: Callable[[], bool]
-    """Asked by the body whether it has to stop."""
-    variables: contextvars.Context
+    """Called by the body to check whether it has to stop."""
+    context_variables: contextvars.Context
 
     def with_context(self, context: TaskContext | SyncTaskContext) -> Mapping[str, Any]:
-        """The arguments, and the context where the body takes one."""
-        name = self.tool.context_name
+        """Return the arguments, with the context if the body takes one."""
+        name = self.tool.context_parameter
         return self.arguments if name is None else {**self.arguments, name: context}
 
 
 class Body(Protocol):
-    """A body that runs."""
+    """A running body."""
 
     @property
-    def ended(self) -> asyncio.Future[Ending]:
-        """How it ended. Never cancelled, never an exception."""
+    def ended(self) -> asyncio.Future[BodyOutcome]:
+        """The body's outcome. Never cancelled, never an exception."""
         ...
 
     @property
     def leftovers(self) -> Set[asyncio.Future[Any]]:
-        """Threads of its steps that run on, whether or not it has ended."""
+        """Threads of its steps that are still running, whether or not the body has ended."""
         ...
 
-    def when_ended(self, tell: Callable[[], None]) -> None:
-        """Call this when it has ended."""
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call this when the body has ended."""
         ...
 
-    def ask_to_stop(self) -> bool:
-        """Tell it to stop, and say whether that was news to somebody: not to a thread, and not once it has ended."""
+    def request_stop(self) -> bool:
+        """Ask the body to stop. Returns whether it learns of it: a thread does not, nor does a body that has ended."""
         ...
 
 
 class LoopBody:
-    """A coroutine in the event loop. Asked to stop, it is cancelled."""
+    """A coroutine in the event loop. It is cancelled to stop it."""
 
     def __init__(self, call: BodyCall) -> None:
-        context = TaskContext(call.facts, call.desk, call.is_stopped)
+        context = TaskContext(call.info, call.api, call.is_stopped)
         arguments = call.with_context(context)
-        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        self._ending: Ending = Raised(asyncio.CancelledError())
-        self.leftovers: Set[asyncio.Future[Any]] = context.threads.running
+        self.ended: asyncio.Future[BodyOutcome] = asyncio.get_running_loop().create_future()
+        self._ending: BodyOutcome = BodyFailure(asyncio.CancelledError())
+        self.leftovers: Set[asyncio.Future[Any]] = context.step_threads.running
         running = self._run(call.tool, arguments)
-        self.job = asyncio.create_task(running, name=f"body of {call.facts.id}", context=call.variables)
-        self.job.add_done_callback(self._end)
+        self.main_task = asyncio.create_task(running, name=f"body of {call.info.id}", context=call.context_variables)
+        self.main_task.add_done_callback(self._end)
         self._tell: Callable[[], None] | None = None
 
     async def _run(self, tool: TaskTool, arguments: Mapping[str, Any]) -> None:
-        # Whatever it raises ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
+        # Every exception ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
         try:
-            self._ending = Returned(await tool.body(**arguments))
-        except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
-            self._ending = Raised(error)
-        # Here and not when the job is done, which is a turn of the loop later.
+            self._ending = BodyResult(await tool.body(**arguments))
+        except BaseException as error:  # noqa: BLE001 - any error of the body
+            self._ending = BodyFailure(error)
+        # Here and not when the asyncio task is done, which is a turn of the loop later.
         self._end()
 
     def _end(self, _: object = None) -> None:
-        """It is over, perhaps because the job was cancelled before its first step."""
+        """Set the outcome. The asyncio task may have been cancelled before its first step."""
         if not self.ended.done():
             self.ended.set_result(self._ending)
             if self._tell is not None:
                 self._tell()
 
-    def when_ended(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self._tell = callback
         if self.ended.done():
-            tell()
+            callback()
 
-    def ask_to_stop(self) -> bool:
-        return self.job.cancel()
+    def request_stop(self) -> bool:
+        return self.main_task.cancel()
 
 
 class ThreadBody:
@@ -118,21 +118,21 @@ class ThreadBody:
     leftovers: Set[asyncio.Future[Any]] = frozenset()
 
     def __init__(self, call: BodyCall) -> None:
-        waiting = Waiting(asyncio.get_running_loop())
-        context = SyncTaskContext(call.facts, call.desk, call.is_stopped, waiting)
+        waiting = LoopCaller(asyncio.get_running_loop())
+        context = SyncTaskContext(call.info, call.api, call.is_stopped, waiting)
         arguments = call.with_context(context)
 
-        def run() -> Ending:
+        def run() -> BodyOutcome:
             try:
-                return Returned(call.tool.body(**arguments))
-            except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
-                return Raised(error)
+                return BodyResult(call.tool.body(**arguments))
+            except BaseException as error:  # noqa: BLE001 - any error of the body
+                return BodyFailure(error)
 
-        self.ended = call.variables.run(start_in_thread, run, name=f"raincheck-{call.tool.name}")
+        self.ended = call.context_variables.run(start_in_thread, run, name=f"raincheck-{call.tool.name}")
 
-    def when_ended(self, tell: Callable[[], None]) -> None:
-        self.ended.add_done_callback(lambda _: tell())
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self.ended.add_done_callback(lambda _: callback())
 
-    def ask_to_stop(self) -> bool:
-        """It learns of it when it asks for something: the desk refuses it from now on."""
+    def request_stop(self) -> bool:
+        """Do nothing: the body learns of it at its next call, which the task API now refuses."""
         return False

@@ -1,9 +1,8 @@
-"""The checkpoints of a task, as one attempt finds them again: by name, and by how often that name was used.
+"""Checkpoints of a task: what earlier attempts recorded, matched by name and by number of uses of the name.
 
-Pure. Every checkpoint of whatever kind takes its number from the same count, so no two ever share a name and a
-number.
+Pure. Checkpoints of all kinds are numbered by the same count, so no two ever share a name and a number.
 
-What can be a step, and what tells its arguments from others without keeping them.
+A fingerprint identifies the arguments of a step without storing them.
 """
 
 import hashlib
@@ -19,19 +18,20 @@ from raincheck.errors import CheckpointMismatch, InvalidValue
 
 
 def fingerprint(kind: str, *parts: object) -> str:
-    """The kind of a checkpoint, and a digest of what it was asked for with.
+    """Return the kind of a checkpoint and a digest of its arguments.
 
-    What is not JSON (an open connection, say) counts by its type alone: it is not the same object in another attempt.
+    A value that is not JSON (an open connection, say) counts by its type alone: it is a different object in another
+    attempt.
     """
     try:
         text = json.dumps(_plain(parts), sort_keys=True, separators=(",", ":"))
     except RecursionError:
-        # Deep, or part of itself: not JSON either.
+        # Too deeply nested, or recursive: not JSON either.
         text = " ".join(type(part).__qualname__ for part in parts)
     return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _plain(value: Any) -> object:  # noqa: ANN401 - anything that can be an argument
+def _plain(value: Any) -> object:  # noqa: ANN401 - any argument
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, dict):
@@ -42,10 +42,10 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - anything that can be an argu
 
 
 def check_step(name: str, fn: object, *, may_await: bool) -> None:
-    """Refuse what can't be called as a step.
+    """Reject a value that can't be called as a step.
 
     Raises:
-        InvalidValue: it says what to do.
+        InvalidValue: the message says what to do.
     """
     if not callable(fn):
         if inspect.iscoroutine(fn):
@@ -55,100 +55,100 @@ def check_step(name: str, fn: object, *, may_await: bool) -> None:
         raise InvalidValue(f"step {name!r} is a coroutine, and its tool a plain function: make one of them the other")
 
 
-RELAYED = "child:"
-"""How the keys of questions begin that children ask. They are no checkpoints of the body: it did not ask them."""
+CHILD_KEY_PREFIX = "child:"
+"""Key prefix of input requests relayed from children. They are no checkpoints of the body, which did not make them."""
 
 
 class Checkpoints:
-    """What earlier attempts recorded, and what of it this one has asked for so far."""
+    """The recorded checkpoints of a task, and which of them this attempt has replayed."""
 
     def __init__(self, journal: Journal, version: str) -> None:
         self._task = journal.task
         self._version = version
         self._uses: Counter[str] = Counter()
         self._steps: dict[tuple[str, int], Step] = {(step.name, step.occurrence): step for step in journal.steps}
-        self._questions: dict[str, InputRequest] = {question.key: question for question in journal.inputs}
-        self._unasked_steps = set(self._steps)
-        self._unasked_questions = {key for key in self._questions if not key.startswith(RELAYED)}
+        self._inputs: dict[str, InputRequest] = {question.key: question for question in journal.inputs}
+        self._unreplayed_steps = set(self._steps)
+        self._unreplayed_inputs = {key for key in self._inputs if not key.startswith(CHILD_KEY_PREFIX)}
         self._scope = ""
 
-    def enter(self, scope: str) -> None:
-        """Begin a part of the body whose checkpoints have names of their own: those of other parts are over and done.
+    def enter_scope(self, scope: str) -> None:
+        """Enter a part of the body whose checkpoints have their own names. Those of other parts are finished.
 
-        A process is not gone through from its beginning by each attempt, as other bodies are.
+        Unlike other bodies, the body of a workflow instance is not replayed from its beginning by each attempt.
         """
         if scope == self._scope:
             return
         self._scope = scope
         self._uses.clear()
         self._steps = {key: step for key, step in self._steps.items() if step.name.startswith(scope)}
-        self._questions = {key: one for key, one in self._questions.items() if key.startswith(scope)}
-        self._unasked_steps &= self._steps.keys()
-        self._unasked_questions &= self._questions.keys()
+        self._inputs = {key: one for key, one in self._inputs.items() if key.startswith(scope)}
+        self._unreplayed_steps &= self._steps.keys()
+        self._unreplayed_inputs &= self._inputs.keys()
 
     def scoped(self, name: str) -> str:
-        """The name of a checkpoint in the part that the body is in."""
+        """Return the name of a checkpoint in the current scope."""
         return f"{self._scope}{name}"
 
     @property
-    def steps(self) -> int:
-        """How many are recorded."""
+    def step_count(self) -> int:
+        """The number of recorded steps."""
         return len(self._steps)
 
     @property
     def is_replaying(self) -> bool:
-        """Whether there is more on record that this attempt has not asked for yet."""
-        return bool(self._unasked_steps or self._unasked_questions)
+        """Return whether there are recorded checkpoints that this attempt has not reached yet."""
+        return bool(self._unreplayed_steps or self._unreplayed_inputs)
 
     def count(self, kind: str) -> int:
-        """How many of a kind are recorded."""
+        """Count the recorded steps of a kind."""
         return sum(step.fingerprint.startswith(f"{kind}:") for step in self._steps.values())
 
-    def take(self, name: str) -> int:
-        """The number of this use of the name."""
+    def next_occurrence(self, name: str) -> int:
+        """Return the number of this use of the name."""
         number = self._uses[name]
         self._uses[name] += 1
         return number
 
     def find_step(self, name: str, occurrence: int, fingerprint: str) -> Step | None:
-        """The step as it was recorded.
+        """Return the step as it was recorded.
 
         Raises:
-            CheckpointMismatch: it was recorded for something else.
+            CheckpointMismatch: it was recorded with a different fingerprint.
         """
         step = self._steps.get((name, occurrence))
         if step is not None:
-            self._unasked_steps.discard((name, occurrence))
+            self._unreplayed_steps.discard((name, occurrence))
             if step.fingerprint != fingerprint:
-                self._refuse(_named(name, occurrence), step.attempt, step.fingerprint, fingerprint)
+                self._raise_mismatch(_named(name, occurrence), step.attempt, step.fingerprint, fingerprint)
         return step
 
     def add_step(self, step: Step) -> None:
         self._steps[step.name, step.occurrence] = step
 
-    def find_question(self, key: str, kind: InputKind, request: Json) -> InputRequest | None:
-        """The question as it was asked.
+    def find_input(self, key: str, kind: InputKind, request: Json) -> InputRequest | None:
+        """Return the input request as it was recorded.
 
         Raises:
-            CheckpointMismatch: something else was asked under that key.
+            CheckpointMismatch: a different request was made under that key.
         """
-        question = self._questions.get(key)
+        question = self._inputs.get(key)
         if question is not None:
-            self._unasked_questions.discard(key)
+            self._unreplayed_inputs.discard(key)
             if question.kind is not kind or decode(question.request) != request:
-                self._refuse(f"question {key!r}", question.attempt, f"another {question.kind}", f"this {kind}")
+                self._raise_mismatch(f"question {key!r}", question.attempt, f"another {question.kind}", f"this {kind}")
         return question
 
-    def leave_rest(self) -> None:
-        """What was not asked for by now will not be: the body goes another way, on which it is not needed."""
-        self._unasked_steps.clear()
-        self._unasked_questions.clear()
+    def ignore_unreplayed(self) -> None:
+        """Drop the checkpoints that were not replayed: the body takes another path, which does not need them."""
+        self._unreplayed_steps.clear()
+        self._unreplayed_inputs.clear()
 
-    def check_all_were_asked_for(self) -> None:
-        """At the end of the body: everything that was recorded must have been asked for again.
+    def check_all_replayed(self) -> None:
+        """Check at the end of the body that every recorded checkpoint was replayed.
 
         Raises:
-            CheckpointMismatch: some was not, so this is not the body that recorded it.
+            CheckpointMismatch: one was not, so this is not the body that recorded it.
         """
         missing = list(self._missing())
         if missing:
@@ -160,13 +160,13 @@ class Checkpoints:
             )
 
     def _missing(self) -> Iterator[str]:
-        for name, occurrence in sorted(self._unasked_steps):
+        for name, occurrence in sorted(self._unreplayed_steps):
             step = self._steps[name, occurrence]
             yield f"{_named(name, occurrence)} ({step.fingerprint}, by attempt {step.attempt})"
-        for key in sorted(self._unasked_questions):
-            yield f"question {key!r} (by attempt {self._questions[key].attempt})"
+        for key in sorted(self._unreplayed_inputs):
+            yield f"question {key!r} (by attempt {self._inputs[key].attempt})"
 
-    def _refuse(self, what: str, attempt: int, recorded: str, asked: str) -> None:
+    def _raise_mismatch(self, what: str, attempt: int, recorded: str, asked: str) -> None:
         raise CheckpointMismatch(
             self._task.id,
             f"task {self._task.id!r} has {what} on record from attempt {attempt} as {recorded}, and {self._who()} asks "

@@ -1,6 +1,7 @@
-"""The tasks that a task starts: children while it works, and one that follows when it completes.
+"""Tasks that a task starts: children while it works, and a successor when it completes.
 
-What a child asks, asked by its parent: whoever called the parent knows of no child.
+`InputRelay` repeats the input requests of children as requests of the parent: the parent's caller does not know the
+children.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,18 +15,18 @@ from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Json, Payload, encode
 from raincheck.core.records import InputRequest, TaskId, View
-from raincheck.engine.execution.api import Ended
-from raincheck.engine.execution.checkpoints import RELAYED
-from raincheck.engine.execution.session import Hold
-from raincheck.engine.inputs import refusal
-from raincheck.engine.submit import Request, create_task
+from raincheck.engine.execution.api import TaskOutcome
+from raincheck.engine.execution.checkpoints import CHILD_KEY_PREFIX
+from raincheck.engine.execution.session import AttemptSession
+from raincheck.engine.inputs import error_answer
+from raincheck.engine.submit import SubmitRequest, create_task
 from raincheck.engine.tool import TaskTool
 from raincheck.engine.toolbox import Toolbox
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, TaskNotFound, TooLarge
 from raincheck.stores.commit import answer
 
 LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
-"""A child is kept while its parent lives, even past its time. Read as of then, it has not expired yet."""
+"""Children are stored while their parent lives, even past their expiry. As of this time, they have not expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +37,23 @@ class _Successor:
     result_as: str
 
 
-class Offspring:
-    """What one attempt may start, and how it learns what came of it."""
+class ChildTasks:
+    """The children and the successor of one attempt's task."""
 
-    def __init__(self, hold: Hold, toolbox: Toolbox, quota: Quota) -> None:
+    def __init__(self, session: AttemptSession, toolbox: Toolbox, quota: Quota) -> None:
         self.quota = quota
-        self._hold = hold
+        self._session = session
         self._toolbox = toolbox
         self._successor: _Successor | None = None
 
-    async def child(self, tool: str, arguments: Mapping[str, Json], count: int) -> Creation:
-        """A new child, if it is within bounds: `count` are there already.
+    async def create_child(self, tool: str, arguments: Mapping[str, Json], count: int) -> Creation:
+        """Create a child, if it is within the limits: `count` already exist.
 
         Raises:
-            UnknownTool, InvalidValue: the tool, or its arguments, can't be had.
+            UnknownTool, InvalidValue: the tool does not exist, or its arguments are invalid.
             TooLarge: there are too many children, or too many generations.
         """
-        task, limits = self._hold.task, self._hold.means.limits
+        task, limits = self._session.task, self._session.deps.limits
         if count >= limits.children:
             raise TooLarge(f"task {task.id!r}", count + 1, limits.children, "children")
         generations = await self._generations()
@@ -60,62 +61,65 @@ class Offspring:
             raise TooLarge(f"the family of task {task.id!r}", generations, limits.depth, "generations of children")
         return self._create(self._toolbox.get(tool), arguments, parent_id=task.id)
 
-    def name_successor(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
-        """Remember what is to start when the task completes.
+    def set_successor(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
+        """Set the task to start when this one completes.
 
         Raises:
-            UnknownTool, InvalidValue: the tool, or its arguments, can't be had, or there is one already.
+            UnknownTool, InvalidValue: the tool does not exist or its arguments are invalid, or there is already a
+                successor.
         """
         if self._successor is not None:
-            raise InvalidValue(f"task {self._hold.task.id!r} names what follows it twice: let that one name the next")
+            raise InvalidValue(
+                f"task {self._session.task.id!r} names what follows it twice: let that one name the next"
+            )
         if result_as in arguments:
             raise InvalidValue(
                 f"argument {result_as!r} of {tool!r} is to be the result: leave it out, or set result_as"
             )
         found = self._toolbox.get(tool)
-        # Made now, so that whatever is wrong with it is told while the body can still do something about it.
+        # Created now, so that errors are raised while the body can still handle them.
         task_id = self._create(found, {**arguments, result_as: None}, checks=False).task.id
         self._successor = _Successor(task_id, found, arguments, result_as)
         return task_id
 
-    def successor(self, result: Callable[[], Json]) -> tuple[Creation, ...]:
-        """The task that starts now that there is a result. It takes this one's place, so no quota is counted."""
+    def create_successor(self, result: Callable[[], Json]) -> tuple[Creation, ...]:
+        """Create the successor with this task's result. It takes this task's place, so no quota is counted."""
         one = self._successor
         if one is None:
             return ()
         arguments = {**one.arguments, one.result_as: result()}
-        # Not looked at as a whole: a result that does not fit is the next one's trouble, not a reason to lose this.
+        # Not validated: a result that does not fit fails the successor, and is no reason to lose this task's result.
         return (self._create(one.tool, arguments, task_id=one.task_id, checks=False),)
 
-    async def look_at(self, child_id: str) -> View:
-        """A child as it is.
+    async def view_child(self, child_id: str) -> View:
+        """Return the current view of a child.
 
         Raises:
-            InvalidValue: it is not a child of this task.
+            InvalidValue: the task is not a child of this task.
         """
         view: View | None = None
         with suppress(TaskNotFound):
-            scope = Scope.within(self._hold.task.namespace)
-            view = await self._hold.means.store.view(TaskId(child_id), scope, now=LONG_AGO)
-        if view is None or view.task.parent_id != self._hold.task.id:
-            raise InvalidValue(f"task {child_id!r} is no child of task {self._hold.task.id!r}")
+            scope = Scope.for_namespace(self._session.task.namespace)
+            view = await self._session.deps.store.view(TaskId(child_id), scope, now=LONG_AGO)
+        if view is None or view.task.parent_id != self._session.task.id:
+            raise InvalidValue(f"task {child_id!r} is no child of task {self._session.task.id!r}")
         return view
 
-    def outcome(self, view: View) -> Ended:
-        """How a child ended."""
-        ended, tool = Ended.of(view), self._toolbox.find(view.task.tool)
+    def child_outcome(self, view: View) -> TaskOutcome:
+        """Return how a child ended."""
+        ended, tool = TaskOutcome.from_view(view), self._toolbox.find(view.task.tool)
         if tool is None or ended.phase != "completed" or ended.is_error:
             return ended
-        return replace(ended, outcome=tool.value_of(ended.outcome))
+        return replace(ended, outcome=tool.extract_value(ended.outcome))
 
     async def _generations(self) -> int:
-        """How many generations there would be with another child, counted from the first that is still known."""
-        count, ancestor = 1, self._hold.task.parent_id
+        """Count the generations with another child, from the first ancestor that still exists."""
+        count, ancestor = 1, self._session.task.parent_id
         while ancestor is not None:
             count += 1
-            scope = Scope.within(self._hold.task.namespace)
+            scope = Scope.for_namespace(self._session.task.namespace)
             try:
-                ancestor = (await self._hold.means.store.load(ancestor, scope, now=LONG_AGO)).parent_id
+                ancestor = (await self._session.deps.store.load(ancestor, scope, now=LONG_AGO)).parent_id
             except TaskNotFound:
                 break
         return count
@@ -129,8 +133,10 @@ class Offspring:
         task_id: TaskId | None = None,
         checks: bool = True,
     ) -> Creation:
-        task, means = self._hold.task, self._hold.means
-        request = Request(task.namespace, task.owner, self._hold.journal.caller, parent_id, actor=f"task {task.id}")
+        task, means = self._session.task, self._session.deps
+        request = SubmitRequest(
+            task.namespace, task.owner, self._session.journal.caller, parent_id, actor=f"task {task.id}"
+        )
         return create_task(
             tool,
             arguments,
@@ -138,57 +144,61 @@ class Offspring:
             now=means.clock.now(),
             limits=means.limits,
             task_id=task_id,
-            checks=checks,
+            validate=checks,
         )
 
 
-TAIL = 12
-"""Characters of a child's id that tell it from the others of its parent."""
+ID_SUFFIX_LENGTH = 12
+"""Characters of a child's id that distinguish it from its parent's other children."""
 
-WITHDRAWN = -32000
+WITHDRAWN_CODE = -32000
 
 
-class Relaying:
-    """Asks for the children of one attempt's task, and hands them the answers."""
+class InputRelay:
+    """Relays the input requests of the children of one attempt's task, and returns the answers to them."""
 
-    def __init__(self, hold: Hold) -> None:
-        self._hold = hold
-        self._asked = {question.key for question in hold.journal.inputs}
+    def __init__(self, session: AttemptSession) -> None:
+        self._session = session
+        self._relayed_keys = {question.key for question in session.journal.inputs}
 
     async def relay(self, child: View) -> None:
-        """Ask what the child asks and nobody was asked yet, and answer it what was answered."""
+        """Relay the child's new input requests, and pass the answers on to the child."""
         for question in child.inputs:
-            key = _key(child.task.id, question.key)
-            given = self._hold.journal.answer_to(key)
+            key = _relay_key(child.task.id, question.key)
+            given = self._session.journal.answer_to(key)
             if given is not None:
                 await self._answer(child.task.id, question.key, given)
-            elif key not in self._asked and self._hold.task.open_inputs < self._hold.means.limits.open_inputs:
-                self._asked.add(key)
-                now = self._hold.means.clock.now()
-                asked = InputRequest(key, question.kind, question.request, now, self._hold.fence)
-                await self._hold.note(Note(self._hold.fence, asked=(asked,)))
+            elif (
+                key not in self._relayed_keys and self._session.task.open_inputs < self._session.deps.limits.open_inputs
+            ):
+                self._relayed_keys.add(key)
+                now = self._session.deps.clock.now()
+                asked = InputRequest(key, question.kind, question.request, now, self._session.fence)
+                await self._session.write_from_body(Note(self._session.fence, input_requests=(asked,)))
 
     async def withdraw(self, child_id: TaskId) -> None:
-        """The child has ended: nobody need answer any more what it asked."""
-        own = _key(child_id, "")
-        for key in [one for one in self._asked if one.startswith(own) and self._hold.journal.answer_to(one) is None]:
-            await self.take_back(key)
-            self._asked.discard(key)
+        """Withdraw the relayed requests of a child that has ended: they need no answer any more."""
+        own = _relay_key(child_id, "")
+        for key in [
+            one for one in self._relayed_keys if one.startswith(own) and self._session.journal.answer_to(one) is None
+        ]:
+            await self.close_input(key)
+            self._relayed_keys.discard(key)
 
-    async def take_back(self, key: str) -> None:
-        """Close a question of this task that nobody need answer any more."""
-        gone = encode(refusal(ProtocolError("nobody waits for this answer any more", WITHDRAWN)))
-        await self._answer(self._hold.task.id, key, gone)
+    async def close_input(self, key: str) -> None:
+        """Close an input request of this task that needs no answer any more."""
+        gone = encode(error_answer(ProtocolError("nobody waits for this answer any more", WITHDRAWN_CODE)))
+        await self._answer(self._session.task.id, key, gone)
 
     async def _answer(self, task_id: TaskId, key: str, given: Payload) -> None:
-        means, scope = self._hold.means, Scope.within(self._hold.task.namespace)
-        actor = f"task {self._hold.task.id}"
+        means, scope = self._session.deps, Scope.for_namespace(self._session.task.namespace)
+        actor = f"task {self._session.task.id}"
         try:
             await answer(means.store, task_id, scope, {key: given}, actor=actor, now=means.clock.now())
         except (IllegalTransition, TaskNotFound):
-            # It has just ended, and needs no answer.
+            # The task has just ended, and needs no answer.
             return
 
 
-def _key(child_id: TaskId, key: str) -> str:
-    return f"{RELAYED}{child_id[-TAIL:]}:{key}"
+def _relay_key(child_id: TaskId, key: str) -> str:
+    return f"{CHILD_KEY_PREFIX}{child_id[-ID_SUFFIX_LENGTH:]}:{key}"

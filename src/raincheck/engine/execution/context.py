@@ -1,6 +1,6 @@
-"""What a task's body can see and do, for bodies that are coroutines. `SyncTaskContext` is the same for `def` bodies.
+"""The context of a task body: `TaskContext` for coroutines and `SyncTaskContext` for plain functions.
 
-What a task's body can see and do, for bodies that are plain functions: the same names, and nothing to await.
+Both have the same methods; those of `SyncTaskContext` block instead of being awaited.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar, overload
 
-from raincheck._async import runs_in
+from raincheck._async import is_running_in
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import InputKind
-from raincheck.engine.execution.api import Desk, Facts
+from raincheck.engine.execution.api import TaskApi, TaskInfo
 from raincheck.engine.execution.checkpoints import check_step, fingerprint
 from raincheck.engine.execution.threads import StepThreads
-from raincheck.engine.inputs import Reply, read_reply, result_of, schema_of
+from raincheck.engine.inputs import Reply, parse_reply, result_or_raise, to_json_schema
 from raincheck.errors import ConfigurationError, InvalidValue
 
 P = ParamSpec("P")
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class StoredValues(Mapping[str, Json]):
-    """A small map that later attempts see too. Reading it costs nothing; each change is written at once."""
+    """A small map that later attempts see too. Reads are free; each change is written at once."""
 
-    def __init__(self, values: Mapping[str, Json], desk: Desk) -> None:
+    def __init__(self, values: Mapping[str, Json], api: TaskApi) -> None:
         self._values = dict(values)
-        self._desk = desk
+        self._api = api
 
     def __getitem__(self, name: str) -> Json:
         return self._values[name]
@@ -51,34 +51,34 @@ class Variables(StoredValues):
         await self._replace({one: value for one, value in self._values.items() if one != name})
 
     async def _replace(self, values: dict[str, Json]) -> None:
-        # Taken over only when it is kept, so that a refused value is not seen.
-        await self._desk.set_variables(values)
+        # Updated only after the write, so that a rejected value is not seen.
+        await self._api.set_variables(values)
         self._values = values
 
 
 class Child:
-    """A child task: it is cancelled with its parent."""
+    """A child task. It is cancelled with its parent."""
 
-    def __init__(self, child_id: str, desk: Desk) -> None:
+    def __init__(self, child_id: str, api: TaskApi) -> None:
         self.id = child_id
-        self._desk = desk
+        self._api = api
 
     async def result(self) -> Json:
-        """Its result, when it has ended.
+        """Wait until the child has ended, and return its result.
 
         Raises:
-            TaskFailed: it has none.
+            TaskFailed: the child has no result.
         """
-        return result_of(self.id, await self._desk.child_outcome(self.id))
+        return result_or_raise(self.id, await self._api.child_outcome(self.id))
 
 
 class TaskIdentity:
-    """What a body may know of its task without asking."""
+    """Facts about the task that a body can read without a call."""
 
     is_task = True
 
-    def __init__(self, facts: Facts, is_stopped: Callable[[], bool]) -> None:
-        self._facts = facts
+    def __init__(self, info: TaskInfo, is_stopped: Callable[[], bool]) -> None:
+        self._info = info
         self._is_stopped = is_stopped
 
     @classmethod
@@ -87,53 +87,54 @@ class TaskIdentity:
 
     @property
     def id(self) -> str:
-        return self._facts.id
+        return self._info.id
 
     @property
     def owner(self) -> Owner:
-        """Whom the task belongs to."""
-        return Owner.from_key(self._facts.owner)
+        """The owner of the task."""
+        return Owner.from_key(self._info.owner)
 
     @property
     def caller(self) -> Json:
-        """What the server wrote down of the call: identity, trace."""
-        return self._facts.caller
+        """What the server recorded of the call: identity, trace."""
+        return self._info.caller
 
     @property
     def attempt(self) -> int:
-        """1 at the first try, and one more each time the task goes on after a park or a crash."""
-        return self._facts.attempt
+        """The attempt's number: 1 at first, and one more each time the task resumes after a park or a crash."""
+        return self._info.attempt
 
     @property
     def cancelled(self) -> bool:
-        """Whether the body should stop: the task was cancelled, or another attempt has it, or the server shuts down.
+        """Whether the body should stop: the task was cancelled or taken over, or the server is shutting down.
 
-        Nothing that it would write is kept from then on. A body in a loop of its own looks at this now and then.
+        Nothing that the body writes is stored from then on. A body that loops without awaiting its context checks this
+        now and then.
         """
         return self._is_stopped()
 
 
 class TaskContext(TaskIdentity):
-    """A task, as seen by its body."""
+    """The context of a task whose body is a coroutine."""
 
-    def __init__(self, facts: Facts, desk: Desk, is_stopped: Callable[[], bool]) -> None:
-        super().__init__(facts, is_stopped)
-        self._desk = desk
-        self.variables = Variables(facts.variables, desk)
-        self.threads = StepThreads()
-        """Those in which steps run that are plain functions."""
+    def __init__(self, info: TaskInfo, api: TaskApi, is_stopped: Callable[[], bool]) -> None:
+        super().__init__(info, is_stopped)
+        self._api = api
+        self.variables = Variables(info.variables, api)
+        self.step_threads = StepThreads()
+        """The threads that run steps that are plain functions."""
 
-    def shared(self) -> tuple[Facts, Desk, Callable[[], bool]]:
-        """What another view of the same task is made of."""
-        return self._facts, self._desk, self._is_stopped
+    def internals(self) -> tuple[TaskInfo, TaskApi, Callable[[], bool]]:
+        """Return the parts to make another context of the same task."""
+        return self._info, self._api, self._is_stopped
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Say how far the work is. Cheap, however often: only now and then it is written, and the last one always."""
-        await self._desk.report(done, total, message)
+        """Report progress. Cheap at any rate: reports are written at intervals, and the last one always."""
+        await self._api.report(done, total, message)
 
     async def status(self, message: str) -> None:
-        """Say what the work is at."""
-        await self._desk.report(None, None, message)
+        """Set the status message."""
+        await self._api.report(None, None, message)
 
     @overload
     async def step(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -142,29 +143,29 @@ class TaskContext(TaskIdentity):
     async def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Do something once: `await fn(*args)`, whose result is recorded and returned to later attempts instead.
+        """Run a step once: `await fn(*args)`. Later attempts get the recorded result instead.
 
-        The result is what JSON makes of it (a tuple becomes a list), the first time too. A plain function is called in
-        a thread. A step is found again by its name and by how often that name was used before, so steps may run side
-        by side as long as each has a name of its own or they are begun in the same order each time.
+        The result is converted to JSON and back (a tuple becomes a list), the first time too. A plain function is
+        called in a thread. A step is matched by its name and the number of earlier uses of that name, so steps may run
+        concurrently if each has its own name or they start in the same order each time.
 
         Raises:
-            CheckpointMismatch: it was recorded with other arguments.
+            CheckpointMismatch: the step was recorded with other arguments.
             NotJson: the result can't be recorded.
         """
         check_step(name, fn, may_await=True)
         mark = fingerprint("step", args, kwargs)
-        turn = await self._desk.begin_step(name, mark)
+        turn = await self._api.begin_step(name, mark)
         if turn.is_recorded:
             return turn.result
         try:
             result = await self._call(fn, args, kwargs)
-            # What is recorded is what is returned, so that a body can't tell its first attempt from a later one.
+            # Return what is recorded, so that a body can't tell its first attempt from a later one.
             result = decode(encode(result, what=f"the result of step {name!r}"))
-            await self._desk.finish_step(name, turn, mark, result)
+            await self._api.finish_step(name, turn, mark, result)
         except BaseException:
-            # Also if only the waiting for its record was given up: for the body, it is not under way any more.
-            self._desk.drop_step(name, turn.occurrence)
+            # Also if only the wait for the record was cancelled: for the body, the step is no longer in progress.
+            self._api.drop_step(name, turn.occurrence)
             raise
         return result
 
@@ -177,87 +178,87 @@ class TaskContext(TaskIdentity):
     async def elicit(
         self, message: str, schema: type[T] | Mapping[str, Json], *, name: str = "elicit"
     ) -> Reply[T] | Reply[Json]:
-        """Ask the user, once, whatever happens in between. The task holds no worker while it waits.
+        """Ask the user, once across all attempts. The task holds no worker slot while it waits.
 
         `schema` is a pydantic model or a JSON Schema.
         """
-        # In a thread, since what describes a model may have to be imported first.
-        request: Json = {"message": message, "requestedSchema": await asyncio.to_thread(schema_of, schema)}
-        return read_reply(await self._desk.ask(InputKind.ELICITATION, name, request), schema)
+        # In a thread, since describing a model may require an import first.
+        request: Json = {"message": message, "requestedSchema": await asyncio.to_thread(to_json_schema, schema)}
+        return parse_reply(await self._api.ask(InputKind.ELICITATION, name, request), schema)
 
     async def sample(self, messages: Json, *, name: str = "sample", **parameters: Json) -> Json:
         """Ask the caller's model, once. `parameters` are those of `sampling/createMessage`, as JSON."""
-        return await self._desk.ask(InputKind.SAMPLING, name, {"messages": messages, **parameters})
+        return await self._api.ask(InputKind.SAMPLING, name, {"messages": messages, **parameters})
 
     async def ask(self, kind: InputKind, request: Json, *, name: str) -> Json:
-        """Ask the caller in the protocol's own words, once. `elicit` and `sample` are two ways to say it."""
-        return await self._desk.ask(kind, name, request)
+        """Send the caller a request in the protocol's format, once. `elicit` and `sample` are built on it."""
+        return await self._api.ask(kind, name, request)
 
     async def sleep(self, seconds: float, *, name: str | None = None) -> None:
-        """Wait. It goes on counting while no process runs, and a long one holds no worker.
+        """Sleep. Time counts while no process runs, and a long sleep holds no worker slot.
 
-        Branches that sleep side by side give each sleep a name of its own: others are told apart by their length and
-        their order, which may be another in the next attempt.
+        Branches that sleep concurrently give each sleep its own name: unnamed sleeps are told apart by their length and
+        their order, which may differ in the next attempt.
         """
-        await self._desk.sleep(seconds, name)
+        await self._api.sleep(seconds, name)
 
     async def artifact(self, name: str, content: Json) -> None:
-        """Keep an intermediate result, which can be read while the task works. The same name replaces it."""
-        await self._desk.keep_artifact(name, content)
+        """Store an intermediate result, readable while the task is working. The same name replaces it."""
+        await self._api.keep_artifact(name, content)
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None, *, name: str | None = None) -> Child:
-        """Start a child task of the same owner, once. Branches that start equal ones give each a name of its own."""
-        return Child(await self._desk.spawn(tool, arguments or {}, name), self._desk)
+        """Start a child task of the same owner, once. Branches that start equal children give each its own name."""
+        return Child(await self._api.spawn(tool, arguments or {}, name), self._api)
 
     async def then(self, tool: str, arguments: Mapping[str, Json] | None = None, *, result_as: str = "result") -> str:
-        """Name the task that starts when this one completes, with this one's result among its arguments.
+        """Set the task that starts when this one completes, with this one's result among its arguments.
 
-        It is created in the transaction that completes this task, and not at all if this task does not complete.
-        Returns its id.
+        The new task is created in the transaction that completes this task, and not at all if this task does not
+        complete. Returns its id.
         """
-        return await self._desk.start_after(tool, arguments or {}, result_as)
+        return await self._api.start_after(tool, arguments or {}, result_as)
 
-    async def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the step returns
+    async def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - any result of a step
         if inspect.iscoroutinefunction(fn):
             return await fn(*args, **kwargs)
-        result: Any = await self.threads.call(partial(fn, *args, **kwargs))
+        result: Any = await self.step_threads.call(partial(fn, *args, **kwargs))
         return await result if inspect.isawaitable(result) else result
 
 
 class BodyStopped(BaseException):
-    """Takes a plain function out of a call to its context when the attempt has to stop.
+    """Interrupts a plain function in a call to its context when the attempt has to stop.
 
-    Not an `Exception`, so that a body that handles errors does not take it for one.
+    Not an `Exception`, so that a body that handles errors does not catch it.
     """
 
 
-class Waiting:
-    """Calls a desk on its event loop, from another thread."""
+class LoopCaller:
+    """Calls a task API on its event loop from another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def __call__(self, asking: Coroutine[Any, Any, T]) -> T:
-        if runs_in(self._loop):
-            asking.close()
+    def __call__(self, call: Coroutine[Any, Any, T]) -> T:
+        if is_running_in(self._loop):
+            call.close()
             raise InvalidValue("a SyncTaskContext is for plain functions: it would wait for the loop it is called in")
         try:
-            return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+            return asyncio.run_coroutine_threadsafe(call, self._loop).result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):
             raise BodyStopped from None
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
-            # The program ends, and this thread has outlived its engine.
-            asking.close()
+            # The program is ending, and this thread has outlived its engine.
+            call.close()
             raise BodyStopped from None
 
 
 class SyncVariables(StoredValues):
     """The variables of a task."""
 
-    def __init__(self, values: Mapping[str, Json], desk: Desk, wait: Waiting) -> None:
-        super().__init__(values, desk)
+    def __init__(self, values: Mapping[str, Json], api: TaskApi, wait: LoopCaller) -> None:
+        super().__init__(values, api)
         self._wait = wait
 
     def set(self, name: str, value: Json) -> None:
@@ -267,63 +268,63 @@ class SyncVariables(StoredValues):
         self._replace({one: value for one, value in self._values.items() if one != name})
 
     def _replace(self, values: dict[str, Json]) -> None:
-        self._wait(self._desk.set_variables(values))
+        self._wait(self._api.set_variables(values))
         self._values = values
 
 
 class SyncChild:
-    """A child task: it is cancelled with its parent."""
+    """A child task. It is cancelled with its parent."""
 
-    def __init__(self, child_id: str, desk: Desk, wait: Waiting) -> None:
+    def __init__(self, child_id: str, api: TaskApi, wait: LoopCaller) -> None:
         self.id = child_id
-        self._desk = desk
+        self._api = api
         self._wait = wait
 
     def result(self) -> Json:
-        """Its result, when it has ended.
+        """Wait until the child has ended, and return its result.
 
         Raises:
-            TaskFailed: it has none.
+            TaskFailed: the child has no result.
         """
-        return result_of(self.id, self._wait(self._desk.child_outcome(self.id)))
+        return result_or_raise(self.id, self._wait(self._api.child_outcome(self.id)))
 
 
 class SyncTaskContext(TaskIdentity):
-    """A task, as seen by its body, if that is a plain function. `TaskContext` says what each of these does."""
+    """The context of a task whose body is a plain function. See `TaskContext` for the methods."""
 
-    def __init__(self, facts: Facts, desk: Desk, is_stopped: Callable[[], bool], wait: Waiting) -> None:
-        super().__init__(facts, is_stopped)
-        self._desk = desk
+    def __init__(self, info: TaskInfo, api: TaskApi, is_stopped: Callable[[], bool], wait: LoopCaller) -> None:
+        super().__init__(info, is_stopped)
+        self._api = api
         self._wait = wait
-        self.variables = SyncVariables(facts.variables, desk, wait)
+        self.variables = SyncVariables(info.variables, api, wait)
 
     @classmethod
-    def beside(cls, task: TaskContext, loop: asyncio.AbstractEventLoop) -> Self:
-        """The same task for a plain function that a coroutine of its body calls in a thread."""
-        return cls(*task.shared(), Waiting(loop))
+    def from_async(cls, task: TaskContext, loop: asyncio.AbstractEventLoop) -> Self:
+        """Return the context of the same task, for a plain function that the body's coroutine calls in a thread."""
+        return cls(*task.internals(), LoopCaller(loop))
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Say how far the work is."""
-        self._wait(self._desk.report(done, total, message))
+        """Report progress."""
+        self._wait(self._api.report(done, total, message))
 
     def status(self, message: str) -> None:
-        """Say what the work is at."""
-        self._wait(self._desk.report(None, None, message))
+        """Set the status message."""
+        self._wait(self._api.report(None, None, message))
 
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do something once: `fn(*args)`, in this thread."""
+        """Run a step once: `fn(*args)`, in this thread."""
         check_step(name, fn, may_await=False)
         mark = fingerprint("step", args, kwargs)
-        turn = self._wait(self._desk.begin_step(name, mark))
+        turn = self._wait(self._api.begin_step(name, mark))
         if turn.is_recorded:
-            return turn.result  # type: ignore[return-value] # what was recorded is what it returned, as JSON
+            return turn.result  # type: ignore[return-value] # the recorded value is what it returned, as JSON
         try:
-            result = decode(encode(fn(*args, **kwargs), what=f"the result of step {name!r}"))  # type: ignore[arg-type] # encode refuses what is not JSON
-            self._wait(self._desk.finish_step(name, turn, mark, result))
+            result = decode(encode(fn(*args, **kwargs), what=f"the result of step {name!r}"))  # type: ignore[arg-type] # encode rejects what is not JSON
+            self._wait(self._api.finish_step(name, turn, mark, result))
         except BaseException:
-            self._desk.drop_step(name, turn.occurrence)
+            self._api.drop_step(name, turn.occurrence)
             raise
-        return result  # type: ignore[return-value] # likewise
+        return result  # type: ignore[return-value] # as above
 
     @overload
     def elicit(self, message: str, schema: type[T], *, name: str = "elicit") -> Reply[T]: ...
@@ -335,25 +336,25 @@ class SyncTaskContext(TaskIdentity):
         self, message: str, schema: type[T] | Mapping[str, Json], *, name: str = "elicit"
     ) -> Reply[T] | Reply[Json]:
         """Ask the user, once."""
-        request: Json = {"message": message, "requestedSchema": schema_of(schema)}
-        return read_reply(self._wait(self._desk.ask(InputKind.ELICITATION, name, request)), schema)
+        request: Json = {"message": message, "requestedSchema": to_json_schema(schema)}
+        return parse_reply(self._wait(self._api.ask(InputKind.ELICITATION, name, request)), schema)
 
     def sample(self, messages: Json, *, name: str = "sample", **parameters: Json) -> Json:
         """Ask the caller's model, once."""
-        return self._wait(self._desk.ask(InputKind.SAMPLING, name, {"messages": messages, **parameters}))
+        return self._wait(self._api.ask(InputKind.SAMPLING, name, {"messages": messages, **parameters}))
 
     def sleep(self, seconds: float, *, name: str | None = None) -> None:
-        """Wait, for a long time too."""
-        self._wait(self._desk.sleep(seconds, name))
+        """Sleep, for a long time too."""
+        self._wait(self._api.sleep(seconds, name))
 
     def artifact(self, name: str, content: Json) -> None:
-        """Keep an intermediate result."""
-        self._wait(self._desk.keep_artifact(name, content))
+        """Store an intermediate result."""
+        self._wait(self._api.keep_artifact(name, content))
 
     def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None, *, name: str | None = None) -> SyncChild:
         """Start a child task of the same owner, once."""
-        return SyncChild(self._wait(self._desk.spawn(tool, arguments or {}, name)), self._desk, self._wait)
+        return SyncChild(self._wait(self._api.spawn(tool, arguments or {}, name)), self._api, self._wait)
 
     def then(self, tool: str, arguments: Mapping[str, Json] | None = None, *, result_as: str = "result") -> str:
-        """Name the task that starts when this one completes."""
-        return self._wait(self._desk.start_after(tool, arguments or {}, result_as))
+        """Set the task that starts when this one completes."""
+        return self._wait(self._api.start_after(tool, arguments or {}, result_as))

@@ -1,6 +1,7 @@
-"""The desk of an attempt in this process: what a body asks for becomes a checkpoint, a report, a question, a child.
+"""The task API of attempts in this process: records steps, progress, input requests and children.
 
-The desk of a process's body: where it is, taking a transition, and waiting for somebody else to take one.
+`StateMachineApi` serves the bodies of workflow instances: it reads the state, takes transitions, and waits until
+another caller takes one.
 """
 
 import asyncio
@@ -15,192 +16,195 @@ from raincheck.core.commands import Cancel, Note
 from raincheck.core.owner import Scope
 from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import Artifact, InputKind, InputRequest, Step, TaskId
-from raincheck.engine.execution.api import Ended, StepTurn
+from raincheck.engine.execution.api import StepStart, TaskOutcome
 from raincheck.engine.execution.checkpoints import Checkpoints, fingerprint
-from raincheck.engine.execution.children import Offspring, Relaying
+from raincheck.engine.execution.children import ChildTasks, InputRelay
 from raincheck.engine.execution.context import TaskContext
-from raincheck.engine.execution.parking import Patience
-from raincheck.engine.execution.progress import Reports
-from raincheck.engine.execution.session import Hold
-from raincheck.engine.inputs import check_may_ask, read_answer
-from raincheck.engine.instances import command_of, situation_of
-from raincheck.engine.workflow import Fired, Situation
+from raincheck.engine.execution.parking import ParkingPolicy
+from raincheck.engine.execution.progress import ProgressReporter
+from raincheck.engine.execution.session import AttemptSession
+from raincheck.engine.inputs import check_capability, unwrap_answer
+from raincheck.engine.instances import instance_snapshot, transition_command
+from raincheck.engine.workflow import InstanceSnapshot, PlannedTransition
 from raincheck.errors import ConfigurationError, IllegalTransition, InvalidValue, TaskNotFound, TooLarge, WrongState
 from raincheck.stores.commit import apply
 
-LONGEST_SLEEP = timedelta(days=3_650)
+MAX_SLEEP = timedelta(days=3_650)
 
 
-class LocalDesk:
-    """Serves one attempt. Lives in the event loop."""
+class LocalTaskApi:
+    """The task API of one attempt. Lives in the event loop."""
 
     def __init__(
-        self, hold: Hold, checkpoints: Checkpoints, reports: Reports, patience: Patience, offspring: Offspring
+        self,
+        session: AttemptSession,
+        checkpoints: Checkpoints,
+        progress: ProgressReporter,
+        parking: ParkingPolicy,
+        children: ChildTasks,
     ) -> None:
-        self.hold = hold
+        self.session = session
         self.checkpoints = checkpoints
-        self.reports = reports
-        self.patience = patience
-        self._offspring = offspring
-        self.relaying = Relaying(hold)
+        self.progress = progress
+        self.parking = parking
+        self._children = children
+        self.input_relay = InputRelay(session)
         self._loop = asyncio.get_running_loop()
-        self._artifacts = set(hold.journal.artifacts)
+        self._artifacts = set(session.journal.artifacts)
 
     @cached_property
-    def _counting(self) -> asyncio.Lock:
-        """From the count to the write, so that branches that run side by side don't get past a bound together."""
+    def _limit_lock(self) -> asyncio.Lock:
+        """Held from the count to the write, so that concurrent branches can't exceed a limit together."""
         return asyncio.Lock()
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
-        await self.hold.check_going_on()
-        # What an earlier attempt has said already is not said again.
+        await self.session.raise_if_stopped()
+        # Reports that an earlier attempt already made are not repeated.
         if not self.checkpoints.is_replaying:
-            self.reports.take(done, total, message)
-        # A body that does nothing but report still lets others run.
+            self.progress.record(done, total, message)
+        # A body that only reports still yields to other tasks.
         await asyncio.sleep(0)
 
-    async def begin_step(self, name: str, fingerprint: str) -> StepTurn:
-        await self.patience.checkpoint()
+    async def begin_step(self, name: str, fingerprint: str) -> StepStart:
+        await self.parking.checkpoint()
         name = self.checkpoints.scoped(name)
-        occurrence = self.checkpoints.take(name)
+        occurrence = self.checkpoints.next_occurrence(name)
         step = self.checkpoints.find_step(name, occurrence, fingerprint)
         if step is not None:
-            return StepTurn(occurrence, is_recorded=True, result=decode(step.result))
-        self.patience.begin_work(name, occurrence)
-        return StepTurn(occurrence)
+            return StepStart(occurrence, is_recorded=True, result=decode(step.result))
+        self.parking.begin_step(name, occurrence)
+        return StepStart(occurrence)
 
-    async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
+    async def finish_step(self, name: str, turn: StepStart, fingerprint: str, result: Json) -> None:
         name = self.checkpoints.scoped(name)
         try:
             await self._record(name, turn.occurrence, fingerprint, result)
         finally:
-            self.patience.end_work(name, turn.occurrence)
+            self.parking.end_step(name, turn.occurrence)
 
     def drop_step(self, name: str, occurrence: int) -> None:
-        self._loop.call_soon_threadsafe(self.patience.end_work, self.checkpoints.scoped(name), occurrence)
+        self._loop.call_soon_threadsafe(self.parking.end_step, self.checkpoints.scoped(name), occurrence)
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
-        await self.patience.checkpoint()
-        check_may_ask(self.hold.journal.caller, kind, request)
+        await self.parking.checkpoint()
+        check_capability(self.session.journal.caller, kind, request)
         name = self.checkpoints.scoped(name)
-        key = f"{name}-{self.checkpoints.take(name)}"
-        if self.checkpoints.find_question(key, kind, request) is None:
-            asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.hold.fence)
-            # With what it is at: whoever is asked looks at the task now.
-            at = self.reports.hand_over()
+        key = f"{name}-{self.checkpoints.next_occurrence(name)}"
+        if self.checkpoints.find_input(key, kind, request) is None:
+            asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.session.fence)
+            # With the pending progress: the user who is asked reads the task now.
+            at = self.progress.take_pending()
             try:
-                await self._note(Note(self.hold.fence, *at, asked=(asked,)))
+                await self._note(Note(self.session.fence, *at, input_requests=(asked,)))
             except BaseException:
-                self.reports.take_back(*at)
+                self.progress.restore_pending(*at)
                 raise
-        answer = await self.patience.wait_for(lambda: self.hold.journal.answer_to(key))
-        return None if answer is None else read_answer(decode(answer))
+        answer = await self.parking.wait_for(lambda: self.session.journal.answer_to(key))
+        return None if answer is None else unwrap_answer(decode(answer))
 
-    async def withdraw(self, name: str) -> None:
-        """Take back what was asked under this name, which no other question has, if it is still open."""
-        await self.patience.checkpoint()
-        await self.patience.during(self.relaying.take_back(f"{self.checkpoints.scoped(name)}-0"))
+    async def withdraw_input(self, name: str) -> None:
+        """Withdraw the input request of this name, which no other request has, if it is still open."""
+        await self.parking.checkpoint()
+        await self.parking.run_busy(self.input_relay.close_input(f"{self.checkpoints.scoped(name)}-0"))
 
     async def sleep(self, seconds: float, name: str | None) -> None:
-        await self.patience.checkpoint()
-        if not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_SLEEP.total_seconds():  # pyright: ignore[reportUnnecessaryIsInstance] - not every body is type-checked
-            raise InvalidValue(
-                f"a task can sleep from 0 to {LONGEST_SLEEP.total_seconds():.0f} seconds, not {seconds!r}"
-            )
-        # By what it is asked for with, where it has no name, so that branches that sleep side by side find each their
-        # own, unless they sleep equally long.
+        await self.parking.checkpoint()
+        if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_SLEEP.total_seconds():  # pyright: ignore[reportUnnecessaryIsInstance] - not every body is type-checked
+            raise InvalidValue(f"a task can sleep from 0 to {MAX_SLEEP.total_seconds():.0f} seconds, not {seconds!r}")
+        # An unnamed sleep is matched by its length, so that concurrent branches each find their own, unless they sleep
+        # equally long.
         name = self.checkpoints.scoped(f"sleep {_shown(seconds) if name is None else name}")
         mark = fingerprint("sleep", seconds)
-        occurrence = self.checkpoints.take(name)
+        occurrence = self.checkpoints.next_occurrence(name)
         step = self.checkpoints.find_step(name, occurrence, mark)
         if step is None:
             until = self._now() + timedelta(seconds=seconds)
             await self._record(name, occurrence, mark, until.isoformat())
         else:
             until = datetime.fromisoformat(str(decode(step.result)))
-        await self.patience.wait_for(lambda: None, until)
+        await self.parking.wait_for(lambda: None, until)
 
     async def set_variables(self, variables: Mapping[str, Json]) -> None:
-        await self.patience.checkpoint()
-        if self.hold.task.state is not None:
+        await self.parking.checkpoint()
+        if self.session.task.state is not None:
             raise InvalidValue(
-                f"task {self.hold.task.id!r} is a process, whose data changes with its transitions: let the action "
+                f"task {self.session.task.id!r} is a process, whose data changes with its transitions: let the action "
                 f"return Next(…, data)"
             )
-        await self._note(Note(self.hold.fence, variables=encode(variables, what="variables")))
+        await self._note(Note(self.session.fence, variables=encode(variables, what="variables")))
 
     async def keep_artifact(self, name: str, content: Json) -> None:
-        await self.patience.checkpoint()
-        most = self.hold.means.limits.artifacts
-        async with self._counting:
+        await self.parking.checkpoint()
+        most = self.session.deps.limits.artifacts
+        async with self._limit_lock:
             if name not in self._artifacts and len(self._artifacts) >= most:
-                raise TooLarge(f"task {self.hold.task.id!r}", len(self._artifacts) + 1, most, "artifacts")
+                raise TooLarge(f"task {self.session.task.id!r}", len(self._artifacts) + 1, most, "artifacts")
             artifact = Artifact(name, encode(content, what=f"artifact {name!r}"), self._now())
-            await self._note(Note(self.hold.fence, artifacts=(artifact,)))
+            await self._note(Note(self.session.fence, artifacts=(artifact,)))
             self._artifacts.add(name)
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
-        await self.patience.checkpoint()
+        await self.parking.checkpoint()
         mark = fingerprint("spawn", tool, arguments)
-        # Likewise.
+        # As above.
         name = self.checkpoints.scoped(f"spawn {tool} {mark[-8:]}" if name is None else f"spawn {name}")
-        occurrence = self.checkpoints.take(name)
+        occurrence = self.checkpoints.next_occurrence(name)
         step = self.checkpoints.find_step(name, occurrence, mark)
         if step is not None:
             return str(decode(step.result))
-        async with self._counting:
-            making = self._offspring.child(tool, arguments, self.checkpoints.count("spawn"))
-            child = await self.patience.during(making)
-            await self._keep_step(name, occurrence, mark, child.task.id, spawned=(child,))
+        async with self._limit_lock:
+            making = self._children.create_child(tool, arguments, self.checkpoints.count("spawn"))
+            child = await self.parking.run_busy(making)
+            await self._store_step(name, occurrence, mark, child.task.id, spawned=(child,))
         return child.task.id
 
-    async def child_outcome(self, child_id: str) -> Ended:
-        await self.patience.checkpoint()
+    async def child_outcome(self, child_id: str) -> TaskOutcome:
+        await self.parking.checkpoint()
         while True:
-            # Taken before the look at the child, so that its end in between is not waited for in vain.
-            seen = self.hold.journal.task.signals
-            child = await self.patience.during(self._offspring.look_at(child_id))
+            # Read before the child, so that a child that ends in between is not waited for in vain.
+            seen = self.session.journal.task.signals
+            child = await self.parking.run_busy(self._children.view_child(child_id))
             if child.task.is_terminal:
-                await self.patience.during(self.relaying.withdraw(child.task.id))
-                return self._offspring.outcome(child)
-            await self.patience.during(self.relaying.relay(child))
-            await self.patience.wait_for(lambda seen=seen: self._has_heard(seen))
+                await self.parking.run_busy(self.input_relay.withdraw(child.task.id))
+                return self._children.child_outcome(child)
+            await self.parking.run_busy(self.input_relay.relay(child))
+            await self.parking.wait_for(lambda seen=seen: self._has_heard(seen))
 
     async def cancel_child(self, child_id: str) -> None:
-        """Stop a child whose result nobody waits for any more."""
-        means, task = self.hold.means, self.hold.task
+        """Cancel a child whose result is no longer needed."""
+        means, task = self.session.deps, self.session.task
         cancel = Cancel(actor=f"task {task.id}", reason="its parent gave it up")
         with suppress(IllegalTransition, TaskNotFound):
-            scope = Scope.within(task.namespace)
+            scope = Scope.for_namespace(task.namespace)
             await apply(means.store, TaskId(child_id), scope, cancel, now=means.clock.now())
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
-        await self.patience.checkpoint()
-        return self._offspring.name_successor(tool, arguments, result_as)
+        await self.parking.checkpoint()
+        return self._children.set_successor(tool, arguments, result_as)
 
     async def _record(self, name: str, occurrence: int, mark: str, result: Json) -> None:
-        async with self._counting:
-            await self._keep_step(name, occurrence, mark, result)
+        async with self._limit_lock:
+            await self._store_step(name, occurrence, mark, result)
 
-    async def _keep_step(
+    async def _store_step(
         self, name: str, occurrence: int, mark: str, result: Json, spawned: tuple[Creation, ...] = ()
     ) -> None:
-        most = self.hold.means.limits.steps
-        if self.checkpoints.steps >= most:
-            raise TooLarge(f"task {self.hold.task.id!r}", self.checkpoints.steps + 1, most, "steps")
+        most = self.session.deps.limits.steps
+        if self.checkpoints.step_count >= most:
+            raise TooLarge(f"task {self.session.task.id!r}", self.checkpoints.step_count + 1, most, "steps")
         payload = encode(result, what=f"the result of step {name!r}")
-        step = Step(name, occurrence, mark, payload, self.hold.fence, self._now())
-        await self._note(Note(self.hold.fence, steps=(step,), spawned=spawned, quota=self._offspring.quota))
+        step = Step(name, occurrence, mark, payload, self.session.fence, self._now())
+        await self._note(Note(self.session.fence, steps=(step,), spawned=spawned, quota=self._children.quota))
         self.checkpoints.add_step(step)
 
     async def _note(self, note: Note) -> None:
-        await self.patience.during(self.hold.note(note))
+        await self.parking.run_busy(self.session.write_from_body(note))
 
     def _has_heard(self, seen: int) -> bool | None:
-        return True if self.hold.journal.task.signals != seen else None
+        return True if self.session.journal.task.signals != seen else None
 
     def _now(self) -> datetime:
-        return self.hold.means.clock.now()
+        return self.session.deps.clock.now()
 
 
 def _shown(seconds: float) -> str:
@@ -208,69 +212,73 @@ def _shown(seconds: float) -> str:
     return short if float(short) == seconds else repr(seconds)
 
 
-class ProcessDesk:
-    """Serves one attempt of a process."""
+class StateMachineApi:
+    """The state machine API of one attempt on a workflow instance."""
 
-    def __init__(self, desk: LocalDesk) -> None:
-        self._desk = desk
-        self._hold = desk.hold
-        self._patience = desk.patience
+    def __init__(self, api: LocalTaskApi) -> None:
+        self._api = api
+        self._session = api.session
+        self._parking = api.parking
 
-    async def look(self) -> Situation:
-        """Where the process is now. What is recorded from here on belongs to this stay in its state."""
-        await self._patience.checkpoint()
-        await self._patience.during(self._hold.reread())
-        state = self._hold.journal.task.state
+    async def enter_current_state(self) -> InstanceSnapshot:
+        """Return the instance's current state. Later checkpoints belong to this stay in the state."""
+        await self._parking.checkpoint()
+        await self._parking.run_busy(self._session.reload())
+        state = self._session.journal.task.state
         if state is None:
-            raise InvalidValue(f"task {self._hold.task.id!r} is no process: its workflow began after it")
-        self._desk.checkpoints.enter(f"{state.number} {state.name}: ")
-        self._hold.stay = state.number
-        for question in self._hold.journal.inputs:
+            raise InvalidValue(f"task {self._session.task.id!r} is no process: its workflow began after it")
+        self._api.checkpoints.enter_scope(f"{state.number} {state.name}: ")
+        self._session.state_number = state.number
+        for question in self._session.journal.inputs:
             if question.is_open and question.asked_at < state.since:
-                # Asked in a state that the process has left: nobody waits for the answer.
-                await self._patience.during(self._desk.relaying.take_back(question.key))
-        return situation_of(self._hold.journal, state)
+                # Requested in a state that the instance has left: no body waits for the answer.
+                await self._parking.run_busy(self._api.input_relay.close_input(question.key))
+        return instance_snapshot(self._session.journal, state)
 
     @property
-    def said(self) -> str | None:
-        """What callers read of where the process is: the state, and why it is there."""
-        return self._hold.task.status_message
+    def status_message(self) -> str | None:
+        """The status that callers see: the state, and the reason for it."""
+        return self._session.task.status_message
 
-    async def take(self, fired: Fired, situation: Situation, actor: str) -> bool:
-        """Take a transition; false if somebody else took one first."""
-        # What was not written yet of how far it was in this state is of no use in the next.
-        self._desk.reports.hand_over()
+    async def apply_transition(self, planned: PlannedTransition, situation: InstanceSnapshot, actor: str) -> bool:
+        """Take a transition. Returns False if another caller took one first."""
+        # Unwritten progress of this state is of no use in the next.
+        self._api.progress.take_pending()
         try:
-            await self._patience.during(self._hold.note(command_of(fired, situation, actor, self._hold.fence)))
+            await self._parking.run_busy(
+                self._session.write_from_body(transition_command(planned, situation, actor, self._session.fence))
+            )
         except WrongState:
             return False
-        if fired.kind == "cancel":
-            # It has ended with that, and so does the attempt.
-            await self._hold.look()
-            await self._hold.check_going_on()
+        if planned.kind == "cancel":
+            # The task has ended with that, and so does the attempt.
+            await self._session.refresh()
+            await self._session.raise_if_stopped()
         return True
 
-    async def wait(self, situation: Situation, until: datetime | None, acting: "asyncio.Task[Any] | None") -> bool:
-        """Wait until the process leaves its state, by somebody else's doing, or until a moment: false then.
+    async def wait_until_left(
+        self, situation: InstanceSnapshot, until: datetime | None, action_task: "asyncio.Task[Any] | None"
+    ) -> bool:
+        """Wait until another caller takes the instance out of its state, or until a time, and return False then.
 
-        Meanwhile the action of the state may be under way.
+        The action of the state may be running meanwhile.
         """
-        found = await self._patience.wait_for(lambda: self._has_left(situation), until, beside=acting)
+        found = await self._parking.wait_for(lambda: self._has_left(situation), until, action_task=action_task)
         return found is not None
 
-    def _has_left(self, situation: Situation) -> bool | None:
-        state = self._hold.task.state
+    def _has_left(self, situation: InstanceSnapshot) -> bool | None:
+        state = self._session.task.state
         return True if state is None or state.number != situation.number else None
 
 
-def process_desk(task: TaskContext) -> ProcessDesk:
-    """The desk of a process, for its body."""
-    return ProcessDesk(local_desk(task))
+def state_machine_api(task: TaskContext) -> StateMachineApi:
+    """Return the state machine API of a workflow instance's body."""
+    return StateMachineApi(local_task_api(task))
 
 
-def local_desk(task: TaskContext) -> LocalDesk:
-    """The desk of a workflow's body, which can do more than what a context offers to everybody."""
-    _, desk, _ = task.shared()
-    if not isinstance(desk, LocalDesk):
+def local_task_api(task: TaskContext) -> LocalTaskApi:
+    """Return the task API of a workflow's body, which can do more than a context offers."""
+    _, desk, _ = task.internals()
+    if not isinstance(desk, LocalTaskApi):
         raise ConfigurationError("a workflow runs in the event loop of its worker, not in a process of its own")
     return desk

@@ -1,7 +1,7 @@
-"""The attempt runner: takes an attempt that was begun, by whomever, and sees it through.
+"""The attempt runner: runs a claimed attempt to its end.
 
-Whoever dispatches (the worker of this package, or a queue on another machine) begins an attempt, which raises the
-task's fence, and hands the task over. The runner knows nothing of who that was.
+A dispatcher (the worker of this package, or a queue on another machine) claims an attempt, which raises the task's
+fence, and passes the task to the runner. The runner does not depend on which dispatcher it was.
 """
 
 import asyncio
@@ -14,72 +14,74 @@ from datetime import timedelta
 from raincheck.clock import SystemClock
 from raincheck.core.commands import Park
 from raincheck.core.owner import Scope
-from raincheck.core.policies import pause_after
+from raincheck.core.policies import backoff_seconds
 from raincheck.core.records import Journal, Task
-from raincheck.engine.execution.attempt import TRACEBACK_LIMIT, Attempt, Verdict
+from raincheck.engine.execution.attempt import TRACEBACK_LIMIT, AttemptExecution, FailureMapper
 from raincheck.engine.execution.checkpoints import Checkpoints
-from raincheck.engine.execution.children import Offspring
-from raincheck.engine.execution.local_api import LocalDesk
-from raincheck.engine.execution.parking import Patience
-from raincheck.engine.execution.progress import Reports
-from raincheck.engine.execution.session import Hold, Stop
+from raincheck.engine.execution.children import ChildTasks
+from raincheck.engine.execution.local_api import LocalTaskApi
+from raincheck.engine.execution.parking import ParkingPolicy
+from raincheck.engine.execution.progress import ProgressReporter
+from raincheck.engine.execution.session import AttemptSession, StopReason
 from raincheck.engine.settings import Settings
-from raincheck.engine.submit import Means
-from raincheck.engine.tool import Place, TaskTool
+from raincheck.engine.submit import EngineDeps
+from raincheck.engine.tool import ExecutionMode, TaskTool
 from raincheck.engine.toolbox import Toolbox
-from raincheck.engine.worker.slots import Room
+from raincheck.engine.worker.slots import SlotDemand
 from raincheck.errors import LeaseLost, StoreUnavailable, TaskNotFound, UnknownTool
-from raincheck.stores.change_feed import ANYTHING, Hint
+from raincheck.stores.change_feed import ANY_TASK, ChangeHint
 from raincheck.tracebacks import text_logger
 
 logger = text_logger(__name__)
 
-draw_chance = secrets.SystemRandom().random
+draw_random = secrets.SystemRandom().random
 
 
-class Runner:
+class AttemptRunner:
     """Runs attempts with the tools of one toolbox."""
 
     def __init__(
         self,
-        means: Means,
+        deps: EngineDeps,
         toolbox: Toolbox,
         settings: Settings,
-        room: Room,
-        settled: Callable[[Hold], None],
-        chance: Callable[[], float] = draw_chance,
+        demand: SlotDemand,
+        on_settled: Callable[[AttemptSession], None],
+        draw_jitter: Callable[[], float] = draw_random,
     ) -> None:
-        self._means = means
+        self._deps = deps
         self._toolbox = toolbox
         self._settings = settings
-        self._room = room
-        self._settled = settled
-        self._chance = chance
-        # As they are where the engine is made. Each attempt gets a copy, so that none sees what another set.
+        self._demand = demand
+        self._on_settled = on_settled
+        self._chance = draw_jitter
+        # The context variables where the engine is made. Each attempt gets a copy, so that none sees what another set.
         self._variables = contextvars.copy_context()
-        self._machine = SystemClock()
+        self._system_clock = SystemClock()
         self._is_stopping = False
         self._unsettled: set[asyncio.Event] = set()
-        self.holds: tuple[Hold, ...] = ()
-        """The attempts that run now. Replaced and never changed, so that another thread can look at it."""
+        self.sessions: tuple[AttemptSession, ...] = ()
+        """The running attempts. Replaced and never changed, so that another thread can read it."""
 
-    async def see_through(self, task: Task, journal: Journal | None = None, *, may_begin: bool = True) -> Task | None:
-        """`run`, for a job of its own."""
+    async def run_and_log_errors(
+        self, task: Task, journal: Journal | None = None, *, may_start: bool = True
+    ) -> Task | None:
+        """Run the attempt as a background task: errors are logged."""
         try:
-            return await self.run(task, journal, may_begin=may_begin)
+            return await self.run(task, journal, may_start=may_start)
         except Exception:
-            # The lease runs out, and somebody takes it from there.
-            logger.exception("task %s: attempt %d could not be run", task.shown_id, task.fence)
+            # The lease expires, and another worker claims the task.
+            logger.exception("task %s: attempt %d could not be run", task.log_id, task.fence)
             return None
 
-    async def run(self, task: Task, journal: Journal | None = None, *, may_begin: bool = True) -> Task | None:
-        """Run the attempt that was begun on this task. Returns when it is over, with the task as it was left.
+    async def run(self, task: Task, journal: Journal | None = None, *, may_start: bool = True) -> Task | None:
+        """Run the attempt claimed on this task. Returns the task as the attempt left it.
 
-        Whoever knows its journal gives it along, and it is not read. None if it was not to be run any more: nobody has
-        it, or it is handed back because it may not begin.
+        A caller that knows the journal passes it, which saves a read. Returns None if the attempt was not to be run any
+        more: it is no longer the task's current attempt, or it was handed back because it may not start.
 
         Raises:
-            UnknownTool: it should not have been dispatched here.
+            UnknownTool: the task should not have been dispatched here.
             StoreError: its journal can't be read.
         """
         tool = self._toolbox.find(task.tool)
@@ -88,11 +90,11 @@ class Runner:
         over = asyncio.Event()
         self._unsettled.add(over)
         try:
-            journal = journal or await self.journal(task)
+            journal = journal or await self.read_journal(task)
             if journal is None or journal.task.attempt is None or journal.task.fence != task.fence:
                 return None
-            hold = self._take(journal, tool, over)
-            if self._is_stopping or not may_begin:
+            hold = self._new_session(journal, tool, over)
+            if self._is_stopping or not may_start:
                 await self._hand_back(hold)
                 return None
             await self._run(hold, tool)
@@ -101,73 +103,80 @@ class Runner:
             over.set()
             self._unsettled.discard(over)
 
-    async def settled(self) -> None:
-        """Wait until what came of every attempt is written. Something of a body may still run then."""
+    async def wait_until_settled(self) -> None:
+        """Wait until the outcome of every attempt is written. Parts of a body may still be running then."""
         for over in tuple(self._unsettled):
             await over.wait()
 
-    def _take(self, journal: Journal, tool: TaskTool, over: asyncio.Event) -> Hold:
-        """The attempt in hand."""
-        hold = Hold(self._means, journal, tool.grace, over, is_coroutine=tool.place is Place.LOOP)
+    def _new_session(self, journal: Journal, tool: TaskTool, over: asyncio.Event) -> AttemptSession:
+        """Create the session of an attempt."""
+        hold = AttemptSession(
+            self._deps, journal, tool.grace, over, is_coroutine=tool.execution_mode is ExecutionMode.LOOP
+        )
         if tool.attempt_timeout is not None:
-            hold.lasts_until = self._means.clock.now() + timedelta(seconds=tool.attempt_timeout + tool.grace)
+            hold.renew_until = self._deps.clock.now() + timedelta(seconds=tool.attempt_timeout + tool.grace)
         return hold
 
-    async def _hand_back(self, hold: Hold) -> None:
-        """Nothing of it has begun, so nothing is cut off: it is due again at once, whatever its tool says."""
+    async def _hand_back(self, session: AttemptSession) -> None:
+        """Hand back an attempt before its start.
+
+        Nothing is interrupted, so the task is due at once, whatever its tool's policy.
+        """
         with suppress(LeaseLost):
-            await hold.write(Park(hold.fence, hold.task.signals, self._means.clock.now()))
+            await session.write(Park(session.fence, session.task.signals, self._deps.clock.now()))
 
-    async def _run(self, hold: Hold, tool: TaskTool) -> None:
-        self.holds = (*self.holds, hold)
+    async def _run(self, session: AttemptSession, tool: TaskTool) -> None:
+        self.sessions = (*self.sessions, session)
         try:
-            await self._attempt(hold, tool).run(self._variables.copy())
+            await self._attempt(session, tool).run(self._variables.copy())
         finally:
-            self.holds = tuple(other for other in self.holds if other is not hold)
+            self.sessions = tuple(other for other in self.sessions if other is not session)
 
-    def has(self, task: Task) -> bool:
-        """Whether an attempt on this task is under way here, which has not changed it since."""
+    def has_current(self, task: Task) -> bool:
+        """Return whether an attempt on this task is running here and has not changed the task since."""
         return any(
-            hold.task.id == task.id and hold.task.version == task.version and not hold.over.is_set()
-            for hold in self.holds
+            hold.task.id == task.id and hold.task.version == task.version and not hold.settled.is_set()
+            for hold in self.sessions
         )
 
-    async def journal(self, task: Task) -> Journal | None:
-        """Read it, and again if the store is away just now: to let go would look as if the attempt had been cut off.
+    async def read_journal(self, task: Task) -> Journal | None:
+        """Read the journal, and retry while the store is unavailable. None if there is no such task.
 
-        None if there is no such task.
+        To give up would look as if the attempt had been interrupted.
         """
         tries = 0
         while True:
             try:
-                scope = Scope.within(task.namespace)
-                return await self._means.store.journal(task.id, scope, now=self._means.clock.now())
+                scope = Scope.for_namespace(task.namespace)
+                return await self._deps.store.journal(task.id, scope, now=self._deps.clock.now())
             except TaskNotFound:
                 return None
             except StoreUnavailable as error:
                 tries += 1
-                logger.warning("task %s: will try again to read its journal, since %s", task.shown_id, error)
-                await self._means.clock.sleep(pause_after(tries))
+                logger.warning("task %s: will try again to read its journal, since %s", task.log_id, error)
+                await self._deps.clock.sleep(backoff_seconds(tries))
 
-    def poke(self, hint: Hint) -> None:
-        """Have the attempts look whose tasks may have changed."""
-        for hold in self.holds:
-            if hint == ANYTHING or hold.task.id in hint:
-                hold.lookout.poked.set()
+    def notify_changed(self, hint: ChangeHint) -> None:
+        """Wake the attempts whose tasks may have changed."""
+        for hold in self.sessions:
+            if hint == ANY_TASK or hold.task.id in hint:
+                hold.watcher.wake_event.set()
 
-    def stop_all(self, why: Stop) -> None:
-        """Have them stop, and let none begin that is on its way."""
+    def stop_all(self, reason: StopReason) -> None:
+        """Stop all attempts, and start none of those that are being claimed."""
         self._is_stopping = True
-        for hold in self.holds:
-            hold.stop(why)
+        for hold in self.sessions:
+            hold.stop(reason)
 
-    def _attempt(self, hold: Hold, tool: TaskTool) -> Attempt:
-        checkpoints = Checkpoints(hold.journal, tool.version)
-        reports = Reports(hold, self._settings.report_every)
-        patience = Patience(hold, self._settings.patience, self._room)
-        offspring = Offspring(hold, self._toolbox, self._settings.quota)
-        desk = LocalDesk(hold, checkpoints, reports, patience, offspring)
+    def _attempt(self, session: AttemptSession, tool: TaskTool) -> AttemptExecution:
+        checkpoints = Checkpoints(session.journal, tool.version)
+        reports = ProgressReporter(session, self._settings.progress_interval)
+        patience = ParkingPolicy(session, self._settings.park_after, self._demand)
+        offspring = ChildTasks(session, self._toolbox, self._settings.quota)
+        desk = LocalTaskApi(session, checkpoints, reports, patience, offspring)
         # A character takes up to six bytes in JSON.
-        traceback_limit = min(TRACEBACK_LIMIT, self._means.limits.outcome // 8)
-        verdict = Verdict(hold.task, tool, self._chance, traceback_limit)
-        return Attempt(tool, hold, checkpoints, reports, offspring, desk, verdict, self._settled, self._machine)
+        traceback_limit = min(TRACEBACK_LIMIT, self._deps.limits.outcome // 8)
+        verdict = FailureMapper(session.task, tool, self._chance, traceback_limit)
+        return AttemptExecution(
+            tool, session, checkpoints, reports, offspring, desk, verdict, self._on_settled, self._system_clock
+        )

@@ -1,7 +1,7 @@
-"""Running plain functions beside the event loop, each in a thread of its own.
+"""Run plain functions beside the event loop, each in its own thread.
 
-Not in a pool: a function that never returns would keep its place there for good, and a few of them would bring
-everything else that uses the pool to a stop. Here it costs its own thread and no more.
+Not in a pool: a function that never returns would occupy its slot there forever, and a few of them would block
+everything else that uses the pool. Here it costs its own thread and no more.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-MOST_STEPS = 32
-"""How many steps of one body may run in threads at once. The others wait."""
+MAX_STEP_THREADS = 32
+"""Maximum steps of one body that run in threads at once. The others wait."""
 
 
 def start_in_thread(fn: Callable[[], T], *, name: str = "raincheck-body") -> asyncio.Future[T]:
-    """Call it in a new thread, with the caller's context variables. The future has what it returns or raises.
+    """Call the function in a new thread, with the caller's context variables. The future has its result or error.
 
     The thread does not keep the program from ending. Cancelling the future does not stop the thread.
     """
@@ -29,28 +29,28 @@ def start_in_thread(fn: Callable[[], T], *, name: str = "raincheck-body") -> asy
     def run() -> None:
         try:
             result = context.run(fn)
-        except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
-            _tell(loop, _settle, future, None, error)
+        except BaseException as error:  # noqa: BLE001 - any error of the caller's function
+            _call_in_loop(loop, _settle, future, None, error)
         else:
-            _tell(loop, _settle, future, result, None)
+            _call_in_loop(loop, _settle, future, result, None)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
 
 
 class StepThreads:
-    """The threads of one body's steps: not too many at once, and each known until it ends."""
+    """The threads of one body's steps: limited in number, and tracked until they end."""
 
     def __init__(self) -> None:
         self.running: set[asyncio.Future[Any]] = set()
 
     @cached_property
     def _room(self) -> asyncio.Semaphore:
-        # Most bodies need none.
-        return asyncio.Semaphore(MOST_STEPS)
+        # Created on first use: most bodies need none.
+        return asyncio.Semaphore(MAX_STEP_THREADS)
 
     async def call(self, fn: Callable[[], T]) -> T:
-        """Call it in a new thread, and wait for what it returns."""
+        """Call the function in a new thread, and wait for its result."""
         await self._room.acquire()
         try:
             future = start_in_thread(fn, name="raincheck-step")
@@ -60,7 +60,7 @@ class StepThreads:
             raise
         self.running.add(future)
         future.add_done_callback(self._end)
-        # Shielded, since a thread that nobody waits for any more goes on all the same.
+        # Shielded, since the thread continues even when its waiter is cancelled.
         return await asyncio.shield(future)
 
     def _end(self, future: "asyncio.Future[Any]") -> None:
@@ -68,11 +68,11 @@ class StepThreads:
         self._room.release()
 
 
-def _tell(loop: asyncio.AbstractEventLoop, *args: object) -> None:
+def _call_in_loop(loop: asyncio.AbstractEventLoop, *args: object) -> None:
     try:
         loop.call_soon_threadsafe(*args)  # type: ignore[arg-type] # a callable and its arguments
     except RuntimeError:
-        # The loop is closed: nobody waits any more.
+        # The loop is closed: no code waits for the result.
         return
 
 

@@ -1,10 +1,10 @@
-"""The process of a body, as it looks from inside. `isolated` starts it and is at the other end of its connection.
+"""The process of an isolated body, seen from inside. `process_body` starts it and has the other end of its connection.
 
-A coroutine runs in an event loop in the main thread. A plain function runs in the main thread itself, which is the one
-that a signal can take it out of; an event loop beside it carries its calls. One more thread listens to the connection,
-so that the process goes when the engine is gone, whatever the body is doing.
+A coroutine runs in an event loop in the main thread. A plain function runs in the main thread itself, the only one that
+a signal can interrupt; an event loop in another thread carries its calls. One more thread listens to the connection, so
+that the process exits when the engine is gone, whatever the body is doing.
 
-What a body's process says last: what the body returned, what it raised, or that it has stopped as it was told.
+The final message of the process is what the body returned, what it raised, or that it stopped as requested.
 """
 
 import asyncio
@@ -21,41 +21,48 @@ from typing import Any, Never
 
 from raincheck import errors
 from raincheck.core.payload import encode
-from raincheck.engine.execution.api import Facts
-from raincheck.engine.execution.context import BodyStopped, SyncTaskContext, TaskContext, Waiting
-from raincheck.engine.isolation.function_ref import BodyPlace, find_body
-from raincheck.engine.isolation.protocol import Message, RemoteDesk, describe_error, pack, plain_text, receive_frame
+from raincheck.engine.execution.api import TaskInfo
+from raincheck.engine.execution.context import BodyStopped, LoopCaller, SyncTaskContext, TaskContext
+from raincheck.engine.isolation.function_ref import FunctionRef, load_function
+from raincheck.engine.isolation.protocol import (
+    Message,
+    RemoteTaskApi,
+    describe_error,
+    escape_surrogates,
+    pack_frame,
+    receive_frame,
+)
 from raincheck.errors import NotJson, TooLarge, ToolError
 
-LONGEST_TEXT = 256 * 1024
-"""The most characters of a message or a traceback that are passed on."""
+MAX_TEXT = 256 * 1024
+"""Maximum characters of a message or a traceback that are passed on."""
 
-STOPPED = pack({"stopped": encode(True)})
+STOPPED = pack_frame({"stopped": encode(True)})
 
 
-def say_returned(result: Any, place: BodyPlace) -> bytes:  # noqa: ANN401 - whatever the body returned
-    """That the body returned this; or, if this can't be passed on, what is wrong with it."""
-    what = f"the result of tool {place.tool!r}"
+def encode_result(result: Any, ref: FunctionRef) -> bytes:  # noqa: ANN401 - anything the body returned
+    """Encode the body's result or, if it can't be encoded, the error."""
+    what = f"the result of tool {ref.tool!r}"
     try:
-        return pack({"returned": encode(result, what=what)}, what=what)
+        return pack_frame({"returned": encode(result, what=what)}, what=what)
     except (NotJson, TooLarge) as error:
-        return say_raised(error, place)
+        return encode_error(error, ref)
 
 
-def say_raised(error: BaseException, place: BodyPlace) -> bytes:
-    """That the body raised this."""
+def encode_error(error: BaseException, ref: FunctionRef) -> bytes:
+    """Encode the error that the body raised."""
     if isinstance(error, BodyStopped | asyncio.CancelledError):
         return STOPPED
     try:
-        return pack({"raised": encode(_describe(error, place))}, what=f"a {type(error).__name__}")
+        return pack_frame({"raised": encode(_describe(error, ref))}, what=f"a {type(error).__name__}")
     except (NotJson, TooLarge) as refused:
-        return pack({"raised": encode(_describe(refused, place))})
+        return pack_frame({"raised": encode(_describe(refused, ref))})
 
 
-def _describe(error: BaseException, place: BodyPlace) -> dict[str, Any]:
+def _describe(error: BaseException, place: FunctionRef) -> dict[str, Any]:
     if isinstance(error, ToolError):
-        encode(error.content, what="the content of a ToolError")  # type: ignore[arg-type] # it refuses what is not JSON
-    is_ours = isinstance(error, ToolError) or errors.has(type(error))
+        encode(error.content, what="the content of a ToolError")  # type: ignore[arg-type] # encode rejects what is not JSON
+    is_ours = isinstance(error, ToolError) or errors.is_raincheck_error(type(error))
     return {
         "type": type(error).__qualname__,
         "message": _shorten(_text_of(error)),
@@ -73,29 +80,30 @@ def _text_of(error: BaseException) -> str:
 
 
 def _shorten(text: str) -> str:
-    return plain_text(text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…")
+    return escape_surrogates(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…")
 
 
 def main(descriptor: int) -> None:
-    """Do what the connection says, and say on it how that ended."""
-    stop = Stop()
+    """Run the body named in the start message, and send its outcome."""
+    stop = StopSignal()
     os.set_inheritable(descriptor, False)
-    # Never closed: it ends with the process, and the thread that listens must not take the one for the other.
+    # Never closed: it ends with the process, and the listening thread must not take the closing for the end of the
+    # engine.
     connection = socket.socket(fileno=descriptor)
     order = receive_frame(connection)
     if order is None:
         return
-    line = Line(connection)
-    desk = RemoteDesk(line.send)
+    line = FrameSender(connection)
+    desk = RemoteTaskApi(line.send)
     threading.Thread(target=_listen, args=(connection, desk), daemon=True).start()
-    # What it prints should not be lost when it is killed.
+    # Line buffered, so that output is not lost when the process is killed.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # it is a text file, in a fresh process
     sys.argv[:] = order["argv"]
-    Work(order, desk, stop, line).do()
+    ChildBody(order, desk, stop, line).run()
 
 
-class Line:
-    """Sends frames, whole ones, until the last word was said."""
+class FrameSender:
+    """Sends whole frames, until the final message is sent."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -109,109 +117,109 @@ class Line:
                 self._connection.sendall(frame)
 
 
-class Stop:
-    """Whether the body has been told to stop, and what that does to it."""
+class StopSignal:
+    """Tracks whether the body was asked to stop, and interrupts it."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_requested = False
         self._react: Callable[[], object] | None = None
         signal.signal(signal.SIGTERM, self._on_signal)
-        # Not "ignored", which would be inherited by what the body starts.
+        # Not SIG_IGN, which the processes that the body starts would inherit.
         signal.signal(signal.SIGINT, _do_nothing)
-        # Whoever started the engine may have blocked it.
+        # The process that started the engine may have blocked it.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _on_signal(self, *_: object) -> None:
-        if not self.is_asked:
-            self.is_asked = True
+        if not self.is_requested:
+            self.is_requested = True
             if self._react is not None:
                 self._react()
 
     @contextmanager
-    def doing(self, react: Callable[[], object]) -> Generator[None]:
-        """Call this when it is told to stop while the block runs, or was told so before."""
-        self._react = react
+    def on_stop(self, callback: Callable[[], object]) -> Generator[None]:
+        """Call this on a stop request while the block runs, or at once if there already was one."""
+        self._react = callback
         try:
-            if self.is_asked:
-                react()
+            if self.is_requested:
+                callback()
             yield
         finally:
             self._react = None
 
 
-class Work:
-    """One body, from where it is found to its last word."""
+class ChildBody:
+    """One body, from its lookup to its final message."""
 
-    def __init__(self, order: Message, desk: RemoteDesk, stop: Stop, line: Line) -> None:
-        self._place = BodyPlace(**order["body"])
-        self._arguments: dict[str, Any] = order["arguments"]
-        self._facts = Facts(**order["facts"])
-        self._desk = desk
+    def __init__(self, start_message: Message, api: RemoteTaskApi, stop: StopSignal, sender: FrameSender) -> None:
+        self._ref = FunctionRef(**start_message["body"])
+        self._arguments: dict[str, Any] = start_message["arguments"]
+        self._info = TaskInfo(**start_message["facts"])
+        self._api = api
         self._stop = stop
-        self._line = line
+        self._sender = sender
 
-    def do(self) -> None:
+    def run(self) -> None:
         try:
-            with self._stop.doing(_raise_stopped):
-                body = find_body(self._place)
-        except BaseException as error:  # noqa: BLE001 - of the module that the body is in, whatever it is
-            self._say(say_raised(error, self._place))
+            with self._stop.on_stop(_raise_stopped):
+                body = load_function(self._ref)
+        except BaseException as error:  # noqa: BLE001 - any error of the body's module
+            self._send_final(encode_error(error, self._ref))
             return
-        if self._place.is_async:
+        if self._ref.is_async:
             asyncio.run(self._run_coroutine(body))
         else:
             self._run_function(body)
 
     def _run_function(self, body: Callable[..., Any]) -> None:
-        with _loop_beside() as loop:
-            context = SyncTaskContext(self._facts, self._desk, self._is_stopped, Waiting(loop))
+        with _background_loop() as loop:
+            context = SyncTaskContext(self._info, self._api, self._is_stopped, LoopCaller(loop))
             try:
-                with self._stop.doing(_raise_stopped):
+                with self._stop.on_stop(_raise_stopped):
                     result = body(**self._call(context))
-            except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
-                self._say(say_raised(error, self._place))
+            except BaseException as error:  # noqa: BLE001 - any error of the body
+                self._send_final(encode_error(error, self._ref))
             else:
-                self._say(say_returned(result, self._place))
+                self._send_final(encode_result(result, self._ref))
 
     async def _run_coroutine(self, body: Callable[..., Any]) -> None:
-        loop, job = asyncio.get_running_loop(), asyncio.create_task(self._ending_of(body))
-        with self._stop.doing(lambda: loop.call_soon_threadsafe(job.cancel)):
+        loop, job = asyncio.get_running_loop(), asyncio.create_task(self._run_to_frame(body))
+        with self._stop.on_stop(lambda: loop.call_soon_threadsafe(job.cancel)):
             await asyncio.wait({job})
-        # Before the loop is closed, which waits for what the body left running in threads.
-        self._say(STOPPED if job.cancelled() else job.result())
+        # Before the loop is closed, which waits for threads that the body left running.
+        self._send_final(STOPPED if job.cancelled() else job.result())
 
-    async def _ending_of(self, body: Callable[..., Any]) -> bytes:
-        # Whatever it raises ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
+    async def _run_to_frame(self, body: Callable[..., Any]) -> bytes:
+        # Every exception ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
         try:
-            result = await body(**self._call(TaskContext(self._facts, self._desk, self._is_stopped)))
-        except BaseException as error:  # noqa: BLE001 - the body's, whatever it is
-            return say_raised(error, self._place)
-        return say_returned(result, self._place)
+            result = await body(**self._call(TaskContext(self._info, self._api, self._is_stopped)))
+        except BaseException as error:  # noqa: BLE001 - any error of the body
+            return encode_error(error, self._ref)
+        return encode_result(result, self._ref)
 
     def _call(self, context: TaskContext | SyncTaskContext) -> Mapping[str, Any]:
-        return self._arguments if self._place.context is None else {**self._arguments, self._place.context: context}
+        return self._arguments if self._ref.context is None else {**self._arguments, self._ref.context: context}
 
     def _is_stopped(self) -> bool:
-        return self._stop.is_asked or self._desk.is_stopped
+        return self._stop.is_requested or self._api.is_stopped
 
-    def _say(self, word: bytes) -> None:
-        self._line.send(word, is_last=True)
+    def _send_final(self, word: bytes) -> None:
+        self._sender.send(word, is_last=True)
 
 
 def _do_nothing(*_: object) -> None:
-    """For a signal."""
+    """Ignore a signal."""
 
 
 def _raise_stopped() -> Never:
     raise BodyStopped
 
 
-def _listen(connection: socket.socket, desk: RemoteDesk) -> None:
+def _listen(connection: socket.socket, desk: RemoteTaskApi) -> None:
     # Signals are for the main thread, to interrupt what it waits for.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     while (reply := receive_frame(connection)) is not None:
-        desk.take(reply)
-    # The engine is gone, so there is nobody to work for. What the body started goes too, unless this process was
+        desk.on_reply(reply)
+    # The engine is gone, so there is nothing to work for. What the body started is killed too, unless this process was
     # started by hand and leads no group.
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
@@ -219,8 +227,8 @@ def _listen(connection: socket.socket, desk: RemoteDesk) -> None:
 
 
 @contextmanager
-def _loop_beside() -> Generator[asyncio.AbstractEventLoop]:
-    """An event loop in another thread."""
+def _background_loop() -> Generator[asyncio.AbstractEventLoop]:
+    """Run an event loop in another thread."""
     running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""Finding a body again in another process: by the name of its module or the file of the program, and its own name."""
+"""References to functions that another process can load: a module or the program's file, and a qualified name."""
 
 import importlib
 import io
@@ -11,24 +11,25 @@ from typing import Any, cast
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError
 
-# The name that multiprocessing gives it too: programs guard themselves against running under it, and a body of theirs
-# can use multiprocessing in turn.
+# The name that multiprocessing uses, too: programs guard themselves against running under it, and their bodies can use
+# multiprocessing in turn.
 _RERUN = "__mp_main__"
 
-MADE_BY = "__raincheck_made_by__"
-"""The attribute of a body that was made of the function at its place: what made it ("module:name"), and its options."""
+FACTORY_ATTRIBUTE = "__raincheck_made_by__"
+"""The attribute of a body made by a factory from the function at its place: the factory ("module:name"), its options.
+"""
 
-# A program that starts itself when it is loaded would start processes from processes without end.
+# A program that starts itself when it is loaded would start processes without end.
 _loading: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
-class BodyPlace:
-    """Where the body of a tool is, and how it is called."""
+class FunctionRef:
+    """The place of a tool's body, and how it is called."""
 
     tool: str
     module: str | None
-    """None if it is in a program that was started as a file."""
+    """None if the body is in a program that was started as a file."""
     script: str | None
     qualname: str
     is_main: bool
@@ -37,21 +38,21 @@ class BodyPlace:
     context: str | None
     """The parameter that takes the context."""
     made_by: str | None = None
-    """What makes the body of the function that is found there; None if that is the body."""
+    """The factory that makes the body of the function found there; None if the function is the body."""
     made_with: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def module_of(self, kind: type) -> str:
-        """The module of a class as it is known to the engine's process."""
+        """Return the module of a class under the name that the engine's process uses."""
         return "__main__" if self.is_main and kind.__module__ == (self.module or _RERUN) else kind.__module__
 
 
-def place_of(tool: TaskTool) -> BodyPlace:
-    """Where another process finds the body of a tool.
+def function_ref(tool: TaskTool) -> FunctionRef:
+    """Return a reference with which another process finds the body of a tool.
 
     Raises:
-        ConfigurationError: nowhere.
+        ConfigurationError: no other process can find it.
     """
-    refuse_while_loading(f"a process for tool {tool.name!r}")
+    forbid_while_loading(f"a process for tool {tool.name!r}")
     body, main = tool.body, sys.modules["__main__"]
     is_main = body.__module__ == main.__name__
     module = getattr(main.__spec__, "name", None) if is_main else body.__module__
@@ -60,48 +61,48 @@ def place_of(tool: TaskTool) -> BodyPlace:
         raise ConfigurationError(
             f"the body of tool {tool.name!r} was typed in, so another process can't find it: put it into a file"
         )
-    made_by, made_with = getattr(body, MADE_BY, (None, dict[str, Any]()))
-    return BodyPlace(
+    made_by, made_with = getattr(body, FACTORY_ATTRIBUTE, (None, dict[str, Any]()))
+    return FunctionRef(
         tool=tool.name,
         module=module,
         script=script,
         qualname=body.__qualname__,
         is_main=is_main,
         is_async=tool.is_async,
-        context=tool.context_name,
+        context=tool.context_parameter,
         made_by=made_by,
         made_with=made_with,
     )
 
 
-def find_body(place: BodyPlace) -> Callable[..., Any]:
-    """The body at this place, in this process. The module is run for that, down to what it guards.
+def load_function(ref: FunctionRef) -> Callable[..., Any]:
+    """Load the body in this process. This runs its module, except for what it guards.
 
     Raises:
-        ConfigurationError: it is not there; the message says what was looked for, and where.
+        ConfigurationError: it is not there; the message says what was searched for, and where.
     """
-    found: object = _load(place)
-    where = f"{place.module or 'the program'} ({getattr(found, '__file__', None) or 'which has no file'})"
-    for name in place.qualname.split("."):
+    found: object = _load(ref)
+    where = f"{ref.module or 'the program'} ({getattr(found, '__file__', None) or 'which has no file'})"
+    for name in ref.qualname.split("."):
         found = getattr(found, name, None)
     if isinstance(found, TaskTool):
         found = found.body
     if not callable(found):
         raise ConfigurationError(
-            f"there is no function {place.qualname!r} in {where}, as seen from a process of its own: "
+            f"there is no function {ref.qualname!r} in {where}, as seen from a process of its own: "
             f'define it at the top level, and not under `if __name__ == "__main__":`'
         )
-    if place.made_by is None:
+    if ref.made_by is None:
         return found
-    module, _, maker = place.made_by.partition(":")
-    return getattr(importlib.import_module(module), maker)(found, place.tool, **place.made_with)
+    module, _, maker = ref.made_by.partition(":")
+    return getattr(importlib.import_module(module), maker)(found, ref.tool, **ref.made_with)
 
 
-def refuse_while_loading(what: str) -> None:
-    """Refuse what a program should not do while it is loaded in the process of one of its tools.
+def forbid_while_loading(what: str) -> None:
+    """Reject actions that a program must not take while it is loaded in the process of one of its tools.
 
     Raises:
-        ConfigurationError: it is being loaded there.
+        ConfigurationError: the program is being loaded there.
     """
     if _loading:
         raise ConfigurationError(
@@ -110,7 +111,7 @@ def refuse_while_loading(what: str) -> None:
         )
 
 
-def _load(place: BodyPlace) -> ModuleType:
+def _load(place: FunctionRef) -> ModuleType:
     what = str(place.script) if place.module is None else f"module {place.module!r}"
     _loading.append(what)
     try:
@@ -131,5 +132,5 @@ def _run_script(script: str | None) -> ModuleType:
     sys.modules["__main__"] = sys.modules[_RERUN] = module
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec")
-    exec(code, module.__dict__)  # noqa: S102 - the program that the body is in
+    exec(code, module.__dict__)  # noqa: S102 - the program that contains the body
     return module

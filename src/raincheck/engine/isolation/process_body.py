@@ -1,14 +1,12 @@
-"""Bodies that run in a process of their own, which can be killed and may crash.
+"""Bodies that run in their own process, which can be killed and may crash.
 
-The process is started afresh, never forked, and finds the body by name. Only JSON passes, over one connection: what to
-do, the calls of the body's context, how it ended. The process is believed nothing beyond that.
+The process is started afresh, never forked, and finds the body by name. Only JSON passes, over one connection: the
+start message, the calls of the body's context, and the outcome. The process is not trusted beyond that. `serve_calls`
+is the engine's end of the connection: it answers the body's calls with the task API.
 
-The engine's side of the connection to a body's process: it answers the body's calls at the desk.
-
-A process that leads a group of its own, so that what it starts can be stopped with it.
-
-Not asyncio's: that starts a process on the event loop, which waits for it meanwhile, and it gives up the process's id
-before we could stop what the process left behind.
+`ProcessGroup` starts the process as the leader of its own group, so that the processes it starts can be stopped with
+it. It is not asyncio's subprocess: asyncio starts a process on the event loop, which blocks meanwhile, and releases the
+process id before the process's leftovers could be stopped.
 """
 
 import asyncio
@@ -25,45 +23,45 @@ from signal import SIGKILL, Signals
 from typing import Any, cast
 
 from raincheck.core.payload import Json, encode
-from raincheck.engine.execution.api import Desk, Facts
-from raincheck.engine.execution.bodies import BodyCall, Ending, Raised, Returned
+from raincheck.engine.execution.api import TaskApi, TaskInfo
+from raincheck.engine.execution.bodies import BodyCall, BodyFailure, BodyOutcome, BodyResult
 from raincheck.engine.execution.threads import start_in_thread
-from raincheck.engine.isolation.function_ref import place_of
+from raincheck.engine.isolation.function_ref import function_ref
 from raincheck.engine.isolation.protocol import (
+    ApiCall,
     BadFrame,
-    DeskCall,
     Message,
     describe_error,
-    fields_of,
-    pack,
-    plain_text,
+    escape_surrogates,
+    pack_frame,
     read_call,
     read_frame,
     rebuild_error,
+    to_fields,
 )
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.tracebacks import text_logger
 
 
-class GroupLeader:
-    """A process to be started, then one that runs, then one that is gone."""
+class ProcessGroup:
+    """A process group that is not yet started, running, or gone."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        # Guards the id: once the process was waited for, it may be somebody else's.
+        # Guards the id: once the process was waited for, another process may get the id.
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._early: Signals | None = None
 
     def run(self, connection: socket.socket) -> int | None:
-        """Start it and wait until it is gone, and all of its group. Blocks, so it is for a thread.
+        """Start the process and wait until it and all of its group are gone. Blocks, so it is for a thread.
 
         The process gets the connection, and its number as last argument. Returns the exit code, negative for a signal;
-        None if it was signalled before it was there, and then it is not started.
+        None if it was signalled before it was started, and then it is not started.
 
         Raises:
-            OSError: it can't be started.
+            OSError: the process can't be started.
         """
         with connection:
             if self._early is not None:
@@ -83,8 +81,9 @@ class GroupLeader:
             self._signal_group(number)
 
     def _start(self, connection: socket.socket) -> "subprocess.Popen[bytes]":
-        # What the process prints goes to our stderr: our stdout may be a connection, where it would be taken for ours.
-        return subprocess.Popen(  # noqa: S603 - the command is our own
+        # What the process prints goes to our stderr: our stdout may be a connection, where it would be taken for our
+        # output.
+        return subprocess.Popen(  # noqa: S603 - our own command
             [*self._command, str(connection.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=2,
@@ -94,7 +93,7 @@ class GroupLeader:
 
     def _reap(self, process: "subprocess.Popen[bytes]") -> int:
         if hasattr(os, "waitid"):
-            # As long as it was not waited for, nobody else gets its id.
+            # Until it is waited for, no other process gets its id.
             with suppress(ChildProcessError):
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         else:
@@ -106,44 +105,46 @@ class GroupLeader:
 
     def _signal_group(self, number: Signals) -> None:
         if self._pid is not None:
-            # macOS says "not permitted" of a group in which nothing runs any more.
+            # macOS returns "not permitted" for a group in which nothing runs any more.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, number)
 
 
-MOST_CALLS = 10_000
-"""How many calls of one body may wait for their answers."""
+MAX_PENDING_CALLS = 10_000
+"""Maximum calls of one body that wait for their answers."""
 
-ENDINGS = frozenset({"returned", "raised", "stopped"})
+FINAL_KEYS = frozenset({"returned", "raised", "stopped"})
 
 logger = text_logger(__name__)
 
 
-async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, desk: Desk) -> Message | None:
-    """Answer the body's calls until it says how it ended. Returns that, or None if it doesn't.
+async def serve_calls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, api: TaskApi) -> Message | None:
+    """Answer the body's calls until its final message. Returns that message, or None if there is none.
 
     Calls that are not answered by then are cancelled.
 
     Raises:
-        BadFrame: the process said something that can't be understood, or did something that it may not.
+        BadFrame: the process sent an invalid message, or one that it may not send.
     """
     answering: dict[int, asyncio.Task[None]] = {}
     begun: dict[int, tuple[str, int]] = {}
     try:
         while (message := await read_frame(reader)) is not None:
-            if not ENDINGS.isdisjoint(message):
+            if not FINAL_KEYS.isdisjoint(message):
                 return message
             if "cancel" in message:
                 _cancel(answering, message["cancel"])
-                # It crossed the answer on the way, so the body does not know that the step is taken to be under way.
+                # It crossed the answer on the way, so the body does not know that the step is marked as in progress.
                 if message["cancel"] in begun:
-                    desk.drop_step(*begun.pop(message["cancel"]))
+                    api.drop_step(*begun.pop(message["cancel"]))
                 continue
             call = read_call(message)
-            if call.id in answering or len(answering) >= MOST_CALLS:
-                raise BadFrame(f"a call has the number of another, or more than {MOST_CALLS:,} wait for an answer")
+            if call.id in answering or len(answering) >= MAX_PENDING_CALLS:
+                raise BadFrame(
+                    f"a call has the number of another, or more than {MAX_PENDING_CALLS:,} wait for an answer"
+                )
             job = answering[call.id] = asyncio.create_task(
-                _answer(call, desk, writer, begun), name=f"call of {call.name}"
+                _answer(call, api, writer, begun), name=f"call of {call.name}"
             )
             job.add_done_callback(partial(_forget, answering, call.id))
         return None
@@ -151,31 +152,33 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
         left = set(answering.values())
         for job in left:
             job.cancel()
-        await wait_out(*left)
+        await wait_until_done(*left)
 
 
-async def wait_out(*futures: "asyncio.Future[Any]") -> None:
-    """Wait until all are done, whoever cancels the waiting meanwhile."""
+async def wait_until_done(*futures: "asyncio.Future[Any]") -> None:
+    """Wait until all are done, even if the waiter is cancelled meanwhile."""
     while left := {future for future in futures if not future.done()}:
         with suppress(asyncio.CancelledError):
             await asyncio.wait(left)
 
 
-async def _answer(call: DeskCall, desk: Desk, writer: asyncio.StreamWriter, begun: dict[int, tuple[str, int]]) -> None:
+async def _answer(
+    call: ApiCall, desk: TaskApi, writer: asyncio.StreamWriter, begun: dict[int, tuple[str, int]]
+) -> None:
     number = encode(call.id)
     try:
-        answer = await call.put_to(desk)
+        answer = await call.call_on(desk)
         result = encode(answer, what=f"the answer to {call.name}")
         if call.name == "begin_step" and isinstance(answer, Mapping) and not answer["is_recorded"]:
             begun[call.id] = call.arguments[0], cast("int", answer["occurrence"])
-        frame = pack({"id": number, "result": result}, what=f"the answer to {call.name}")
+        frame = pack_frame({"id": number, "result": result}, what=f"the answer to {call.name}")
     except Exception as error:
         if not isinstance(error, RaincheckError):
             logger.exception("a call that came from the process of a body failed")
-        frame = pack({"id": number, "error": encode(describe_error(error))})
+        frame = pack_frame({"id": number, "error": encode(describe_error(error))})
     except BaseException:
-        # The attempt has to stop, or the body gave up waiting, and then nobody reads this.
-        writer.write(pack({"id": number, "stopped": encode(True)}))
+        # The attempt has to stop, or the body stopped waiting, and then this is not read.
+        writer.write(pack_frame({"id": number, "stopped": encode(True)}))
         raise
     writer.write(frame)
     with suppress(ConnectionError):
@@ -193,28 +196,28 @@ def _forget(answering: "dict[int, asyncio.Task[None]]", number: int, job: "async
     del answering[number]
 
 
-_LAST_WORDS = 1.0
+_FINAL_MESSAGE_TIMEOUT = 1.0
 
-# Not `-m`: that would look in the working directory first, where anything may have the name of a module of ours, and
+# Not `-m`: that would search the working directory first, where any file may have the name of one of our modules, and
 # not where the engine found it.
-_START = (
+_CHILD_CODE = (
     "import sys; sys.path[:] = sys.argv[1:-1]; "
     "from raincheck.engine.isolation.child import main; main(int(sys.argv[-1]))"
 )
 
 
 class IsolatedError(Exception):
-    """What a body raised in its process. Its traceback there stands in the notes."""
+    """An error that a body raised in its process. Its traceback there is in the notes."""
 
     def __init__(self, type_name: str, message: str, kinds: tuple[str, ...], remote_traceback: str) -> None:
         super().__init__(f"{type_name}: {message}" if message else type_name)
         self.type_name = type_name
         self.kinds = kinds
-        """The qualified names of its class and of the bases of that."""
+        """The qualified names of the error's class and its bases."""
         self.remote_traceback = remote_traceback
 
     def is_a(self, kind: type[BaseException]) -> bool:
-        """Whether it was of this class."""
+        """Return whether the error was of this class."""
         return f"{kind.__module__}.{kind.__qualname__}" in self.kinds
 
 
@@ -223,9 +226,9 @@ class ProcessDied(Exception):
 
 
 class ProcessBody:
-    """A function or a coroutine in a fresh process. Asked to stop, it is terminated, and killed after its grace time.
+    """A function or a coroutine in a fresh process. To stop it, it is terminated, and killed after its grace period.
 
-    What it started goes with it when it ends, however it ends, unless that has made itself a process group.
+    Processes that it started end with it, however it ends, unless they are in their own process group.
     """
 
     leftovers: Set[asyncio.Future[Any]] = frozenset()
@@ -233,18 +236,18 @@ class ProcessBody:
     def __init__(self, call: BodyCall) -> None:
         self._loop = asyncio.get_running_loop()
         self._grace = call.tool.grace
-        self._process = GroupLeader(_command())
+        self._process = ProcessGroup(_command())
         self._is_stopping = call.is_stopped()
         self._has_spoken = False
         self._killing: asyncio.TimerHandle | None = None
-        self.ended: asyncio.Future[Ending] = self._loop.create_future()
-        self._job = asyncio.create_task(self._run(call), name=f"body of {call.facts.id}")
+        self.ended: asyncio.Future[BodyOutcome] = self._loop.create_future()
+        self._job = asyncio.create_task(self._run(call), name=f"body of {call.info.id}")
         self._job.add_done_callback(self._end)
 
-    def when_ended(self, tell: Callable[[], None]) -> None:
-        self.ended.add_done_callback(lambda _: tell())
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self.ended.add_done_callback(lambda _: callback())
 
-    def ask_to_stop(self) -> bool:
+    def request_stop(self) -> bool:
         if self._has_spoken:
             return False
         if not self._is_stopping and not self._job.done():
@@ -253,51 +256,57 @@ class ProcessBody:
             self._kill_later()
         return True
 
-    async def _run(self, call: BodyCall) -> Ending:
+    async def _run(self, call: BodyCall) -> BodyOutcome:
         if self._is_stopping:
-            return Raised(asyncio.CancelledError())
-        order = _order(call.tool, call.arguments, call.facts)
+            return BodyFailure(asyncio.CancelledError())
+        order = _start_frame(call.tool, call.arguments, call.info)
         ours, theirs = socket.socketpair()
         with ours, theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             try:
                 writer.write(order)
-                return await self._attend(theirs, self._talk(reader, writer, call.desk))
+                return await self._wait_for_exit(theirs, self._serve(reader, writer, call.api))
             finally:
                 writer.close()
                 with suppress(OSError):
                     await writer.wait_closed()
 
-    def _hear_last_word(self, _: object) -> None:
+    def _on_final_message(self, _: object) -> None:
         self._has_spoken = True
         self._kill_later()
 
-    async def _attend(self, theirs: socket.socket, conversation: Coroutine[Any, Any, Ending | None]) -> Ending:
+    async def _wait_for_exit(
+        self, theirs: socket.socket, conversation: Coroutine[Any, Any, BodyOutcome | None]
+    ) -> BodyOutcome:
         talking = asyncio.create_task(conversation)
-        # It has said how it ended, or will say no more. Threads that the body left behind don't keep it.
-        talking.add_done_callback(self._hear_last_word)
+        # It has sent its final message, or will send no more. Threads that the body left behind don't keep it alive.
+        talking.add_done_callback(self._on_final_message)
         gone = start_in_thread(partial(self._process.run, theirs), name="raincheck-process")
         try:
             await asyncio.wait({gone})
-            # What it said last may still be on its way. Something that it started and that has left its group may hold
-            # the connection open; that is not waited for.
-            await asyncio.wait({talking}, timeout=_LAST_WORDS)
+            # The final message may still be in flight. A process that the body started and that has left the group may
+            # hold the connection open; that is not waited for.
+            await asyncio.wait({talking}, timeout=_FINAL_MESSAGE_TIMEOUT)
         finally:
-            # It is still there if this job was cancelled, as it is when the event loop ends.
+            # The process is still there if this asyncio task was cancelled, as it is when the event loop ends.
             self._process.signal(signal.SIGKILL)
             talking.cancel()
-            await wait_out(gone, talking)
-        return self._read_ending(gone, talking)
+            await wait_until_done(gone, talking)
+        return self._read_outcome(gone, talking)
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, desk: Desk) -> Ending | None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, api: TaskApi
+    ) -> BodyOutcome | None:
         try:
-            word = await converse(reader, writer, desk)
-            return None if word is None else _read_word(word)
+            word = await serve_calls(reader, writer, api)
+            return None if word is None else _read_final_message(word)
         except BadFrame as error:
             self._process.signal(signal.SIGKILL)
-            return Raised(error)
+            return BodyFailure(error)
 
-    def _read_ending(self, gone: "asyncio.Future[int | None]", talking: "asyncio.Task[Ending | None]") -> Ending:
+    def _read_outcome(
+        self, gone: "asyncio.Future[int | None]", talking: "asyncio.Task[BodyOutcome | None]"
+    ) -> BodyOutcome:
         word = None if talking.cancelled() else talking.result()
         if word is not None:
             return word
@@ -306,15 +315,15 @@ class ProcessBody:
         except OSError as error:
             raise ProcessDied(f"its process can't be started: {error}") from error
         if code is None or self._is_stopping:
-            return Raised(asyncio.CancelledError())
-        return Raised(ProcessDied(_describe_death(code)))
+            return BodyFailure(asyncio.CancelledError())
+        return BodyFailure(ProcessDied(_describe_death(code)))
 
-    def _end(self, job: "asyncio.Task[Ending]") -> None:
+    def _end(self, job: "asyncio.Task[BodyOutcome]") -> None:
         if self._killing is not None:
             self._killing.cancel()
         if not self.ended.done():
             error = asyncio.CancelledError() if job.cancelled() else job.exception()
-            self.ended.set_result(job.result() if error is None else Raised(error))
+            self.ended.set_result(job.result() if error is None else BodyFailure(error))
 
     def _kill_later(self) -> None:
         if self._killing is None:
@@ -323,18 +332,18 @@ class ProcessBody:
 
 def _command() -> list[str]:
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # as multiprocessing does
-    return [sys.executable, *flags, "-c", _START, *sys.path]
+    return [sys.executable, *flags, "-c", _CHILD_CODE, *sys.path]
 
 
-def _order(tool: TaskTool, arguments: Mapping[str, Json], facts: Facts) -> bytes:
+def _start_frame(tool: TaskTool, arguments: Mapping[str, Json], facts: TaskInfo) -> bytes:
     _check_system(tool)
     parts = {
-        "body": encode(fields_of(place_of(tool))),
+        "body": encode(to_fields(function_ref(tool))),
         "arguments": encode(arguments, what="the arguments"),
-        "facts": encode(fields_of(facts), what="what the task knows"),
-        "argv": encode([plain_text(argument) for argument in sys.argv]),
+        "facts": encode(to_fields(facts), what="what the task knows"),
+        "argv": encode([escape_surrogates(argument) for argument in sys.argv]),
     }
-    return pack(parts, what="what the body begins with")
+    return pack_frame(parts, what="what the body begins with")
 
 
 def _check_system(tool: TaskTool) -> None:
@@ -345,13 +354,13 @@ def _check_system(tool: TaskTool) -> None:
         )
 
 
-def _read_word(word: Message) -> Ending:
+def _read_final_message(word: Message) -> BodyOutcome:
     if "returned" in word:
-        return Returned(word["returned"])
-    return Raised(_read_error(word["raised"]) if "raised" in word else asyncio.CancelledError())
+        return BodyResult(word["returned"])
+    return BodyFailure(_read_error(word["raised"]) if "raised" in word else asyncio.CancelledError())
 
 
-def _read_error(document: Any) -> Exception:  # noqa: ANN401 - JSON, looked at here
+def _read_error(document: Any) -> Exception:  # noqa: ANN401 - JSON, checked here
     match document:
         case {"type": str(name), "message": str(message), "traceback": str(trace), "kinds": [*kinds], "ours": ours}:
             error = rebuild_error(ours) if ours else IsolatedError(name, message, tuple(map(str, kinds)), trace)

@@ -1,8 +1,7 @@
-"""A desk that is reached over frames: the end where the body is, and the calls that the other end lets through.
+"""The protocol between a body's process and the engine: frames, allowed calls, and the task API over frames.
 
-Messages between a body's process and the engine: JSON objects, each after its length in four bytes.
-
-The process is not trusted: what it sends is JSON of a bounded size or it is a `BadFrame`.
+Messages are JSON objects, each after its length in four bytes. The process is not trusted: what it sends is JSON of a
+bounded size, or it is a `BadFrame`.
 """
 
 import asyncio
@@ -18,48 +17,48 @@ from types import NoneType
 from typing import Any, NoReturn, TypeAlias, cast
 
 from raincheck import errors
-from raincheck._async import runs_in
+from raincheck._async import is_running_in
 from raincheck.core.payload import Json, Payload, encode
 from raincheck.core.records import InputKind
-from raincheck.engine.execution.api import Desk, Ended, StepTurn
+from raincheck.engine.execution.api import StepStart, TaskApi, TaskOutcome
 from raincheck.errors import NotJson, RaincheckError, TooLarge
 
 FRAME_LIMIT = 64 * 1024 * 1024
-"""The most bytes of one message."""
+"""Maximum bytes of one message."""
 
 _HEAD = 4
 _RECEIVE = 1024 * 1024
 
 Message: TypeAlias = dict[str, Any]
-"""A message that came in: what JSON made of it, not looked at yet."""
+"""A received message: decoded JSON, not validated yet."""
 
 
 class BadFrame(Exception):
-    """What came over the connection is no message."""
+    """The received data is not a valid message."""
 
 
-def join(parts: Mapping[str, Payload]) -> Payload:
-    """An object whose values are payloads, put in as they are: not written twice, nor counted as deeper than it is."""
+def join_payloads(parts: Mapping[str, Payload]) -> Payload:
+    """Join payloads into an object as they are: they are not encoded again, and add no nesting depth of their own."""
     return Payload(b"{%b}" % b",".join(encode(name) + b":" + value for name, value in parts.items()))
 
 
-def pack(parts: Mapping[str, Payload], *, what: str = "a message") -> bytes:
-    """The frame of a message; `what` names it in the error.
+def pack_frame(parts: Mapping[str, Payload], *, what: str = "a message") -> bytes:
+    """Return the frame of a message; `what` names it in the error.
 
     Raises:
-        TooLarge: it is beyond the limit.
+        TooLarge: it exceeds the limit.
     """
-    body = join(parts)
+    body = join_payloads(parts)
     if len(body) > FRAME_LIMIT:
         raise TooLarge(what, len(body), FRAME_LIMIT)
     return len(body).to_bytes(_HEAD, "big") + body
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Message | None:
-    """The next message, or None when there will be no more.
+    """Read the next message; None at the end of the connection.
 
     Raises:
-        BadFrame: it is none.
+        BadFrame: the data is not a valid message.
     """
     try:
         return _unpack(await reader.readexactly(_size(await reader.readexactly(_HEAD))))
@@ -68,7 +67,7 @@ async def read_frame(reader: asyncio.StreamReader) -> Message | None:
 
 
 def receive_frame(connection: socket.socket) -> Message | None:
-    """The same, for a thread that has nothing else to do."""
+    """Read the next message in a thread, blocking."""
     head = _receive(connection, _HEAD)
     body = None if head is None else _receive(connection, _size(head))
     return None if body is None else _unpack(body)
@@ -109,24 +108,24 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def describe_error(error: Exception) -> dict[str, Json]:
-    """One of our errors as JSON. Any other becomes the plainest of ours."""
-    ours = next((kind for kind in type(error).__mro__ if errors.has(kind)), None)
+    """Return one of our errors as JSON. Any other error becomes a plain `RaincheckError`."""
+    ours = next((kind for kind in type(error).__mro__ if errors.is_raincheck_error(kind)), None)
     if ours is None:
-        return {"type": RaincheckError.__name__, "message": plain_text(f"{type(error).__qualname__}: {error}")}
+        return {"type": RaincheckError.__name__, "message": escape_surrogates(f"{type(error).__qualname__}: {error}")}
     facts = vars(error)
     return {
         "type": ours.__name__,
-        "message": plain_text(str(error)),
+        "message": escape_surrogates(str(error)),
         "attributes": {name: _as_json(value) for name, value in facts.items() if not name.startswith("_")},
-        # JSON has no word for them, and whoever exceeds a quota wants to know when to try again.
+        # JSON has no type for durations, and a caller that exceeds a quota needs to know when to try again.
         "durations": {name: value.total_seconds() for name, value in facts.items() if isinstance(value, timedelta)},
     }
 
 
 def rebuild_error(document: object) -> RaincheckError:
-    """The error that was described: the same class, the same message.
+    """Rebuild a described error: the same class, the same message.
 
-    Its own constructor is not called, which would want the facts that its message was made of.
+    The class's constructor is not called: it would need the facts that the message was made of.
     """
     known: Message = cast("Message", document) if isinstance(document, dict) else {}
     kind = getattr(errors, str(known.get("type")), None)
@@ -135,7 +134,7 @@ def rebuild_error(document: object) -> RaincheckError:
     error = kind.__new__(kind)
     Exception.__init__(error, str(known.get("message", "")))
     for name, value in _items(known.get("attributes")):
-        # Never something that the class itself has, so that nothing can be put in the place of a method.
+        # Never an attribute of the class itself, so that no method can be replaced.
         if not name.startswith("_") and not hasattr(kind, name):
             setattr(error, name, value)
     for name, value in _items(known.get("durations")):
@@ -144,8 +143,8 @@ def rebuild_error(document: object) -> RaincheckError:
     return error
 
 
-def plain_text(text: str) -> str:
-    """A text that UTF-8 can carry. The name of a file, in an error, need not be one."""
+def escape_surrogates(text: str) -> str:
+    """Return the text with lone surrogates escaped for UTF-8. The name of a file, in an error, may hold some."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -164,7 +163,7 @@ def _items(mapping: object) -> list[tuple[str, object]]:
 _ANYTHING = (object,)
 _NUMBER = (int, float, NoneType)
 
-CALLS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+ALLOWED_CALLS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "report": {"done": _NUMBER, "total": _NUMBER, "message": (str, NoneType)},
     "begin_step": {"name": (str,), "fingerprint": (str,)},
     "finish_step": {"name": (str,), "turn": (dict,), "fingerprint": (str,), "result": _ANYTHING},
@@ -177,32 +176,32 @@ CALLS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "child_outcome": {"child_id": (str,)},
     "start_after": {"tool": (str,), "arguments": (dict,), "result_as": (str,)},
 }
-"""What may be called from another process, with what."""
+"""The calls that another process may make, with the types of their parameters."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeskCall:
-    """A call that came over the connection and is one that may be made."""
+class ApiCall:
+    """A received call that is allowed."""
 
     id: int
     name: str
     arguments: tuple[Any, ...]
 
-    async def put_to(self, desk: Desk) -> Json:
+    async def call_on(self, api: TaskApi) -> Json:
         """Make the call. Returns its result as JSON."""
-        called = getattr(desk, self.name)(*self.arguments)
+        called = getattr(api, self.name)(*self.arguments)
         result = None if called is None else await called
-        return fields_of(result) if isinstance(result, StepTurn | Ended) else result
+        return to_fields(result) if isinstance(result, StepStart | TaskOutcome) else result
 
 
-def read_call(message: Message) -> DeskCall:
-    """The call in a message.
+def read_call(message: Message) -> ApiCall:
+    """Read the call in a message.
 
     Raises:
-        BadFrame: there is none, or not one that a desk takes.
+        BadFrame: there is none, or not one that the task API accepts.
     """
     number, name, params = message.get("id"), message.get("call"), message.get("params")
-    wanted = CALLS.get(name) if isinstance(name, str) else None
+    wanted = ALLOWED_CALLS.get(name) if isinstance(name, str) else None
     if type(number) is not int or wanted is None or not isinstance(params, dict):
         raise BadFrame(
             f"a message is neither an ending nor a call: it has {', '.join(sorted(message))[:200] or 'nothing'}"
@@ -210,34 +209,34 @@ def read_call(message: Message) -> DeskCall:
     given = cast("Message", params)
     if given.keys() != wanted.keys() or not all(isinstance(given[one], kinds) for one, kinds in wanted.items()):
         raise BadFrame(f"{name!r} can't be called like that: it takes {', '.join(wanted) or 'nothing'}")
-    return DeskCall(number, cast("str", name), tuple(_read_argument(one, given[one]) for one in wanted))
+    return ApiCall(number, cast("str", name), tuple(_read_argument(one, given[one]) for one in wanted))
 
 
-def _read_argument(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON, and what is made of it
+def _read_argument(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON, and values made of it
     try:
         if name == "kind":
             return InputKind(value)
         if name == "turn":
-            turn = StepTurn(**value)
-            return StepTurn(occurrence=index(turn.occurrence))
+            turn = StepStart(**value)
+            return StepStart(occurrence=index(turn.occurrence))
     except (ValueError, TypeError) as error:
         raise BadFrame(f"this is no {name}: {error}") from error
     return value
 
 
-class RemoteDesk:
-    """A `Desk` for a body in a process of its own. `send` writes a frame; `take` is told what comes in."""
+class RemoteTaskApi:
+    """The `TaskApi` of a body in its own process. `send` writes a frame; `on_reply` receives replies."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self._numbers = count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._beginning: dict[int, str] = {}
+        self._pending_steps: dict[int, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_stopped = False
 
-    def take(self, reply: Message) -> None:
-        """A reply came. May be called from any thread."""
+    def on_reply(self, reply: Message) -> None:
+        """Handle a reply. May be called from any thread."""
         answer = self._answers.pop(reply["id"], None)
         if "stopped" in reply and answer is not None:
             self.is_stopped = True
@@ -248,86 +247,86 @@ class RemoteDesk:
 
     def _settle(self, number: int, answer: "asyncio.Future[Any]", reply: Message) -> None:
         if answer.cancelled():
-            self._drop_unbegun(number, reply.get("result"))
+            self._drop_orphaned_step(number, reply.get("result"))
         _settle(answer, reply)
 
-    def _drop_unbegun(self, number: int, turn: Any) -> None:  # noqa: ANN401 - the answer to any call
-        """A call was given up just when its answer came: nobody is there to run the step, or to say that it is not."""
-        name = self._beginning.pop(number, None)
+    def _drop_orphaned_step(self, number: int, turn: Any) -> None:  # noqa: ANN401 - the answer to any call
+        """Drop a step whose call was cancelled just when its answer arrived: no code is left to run it or report it."""
+        name = self._pending_steps.pop(number, None)
         if name is not None and turn is not None and not turn["is_recorded"]:
             self.drop_step(name, turn["occurrence"])
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
-        await self._ask("report", done=done, total=total, message=message)
+        await self._call("report", done=done, total=total, message=message)
 
-    async def begin_step(self, name: str, fingerprint: str) -> StepTurn:
-        return StepTurn(**await self._ask("begin_step", name=name, fingerprint=fingerprint))
+    async def begin_step(self, name: str, fingerprint: str) -> StepStart:
+        return StepStart(**await self._call("begin_step", name=name, fingerprint=fingerprint))
 
-    async def finish_step(self, name: str, turn: StepTurn, fingerprint: str, result: Json) -> None:
-        await self._ask("finish_step", name=name, turn=fields_of(turn), fingerprint=fingerprint, result=result)
+    async def finish_step(self, name: str, turn: StepStart, fingerprint: str, result: Json) -> None:
+        await self._call("finish_step", name=name, turn=to_fields(turn), fingerprint=fingerprint, result=result)
 
     def drop_step(self, name: str, occurrence: int) -> None:
-        # Never sent by the thread of a plain function, which a signal may take out of the middle of a frame; and in
-        # turn with the other calls, so at once if this is the loop that sends them.
+        # Never sent by the thread of a plain function, which a signal may interrupt in the middle of a frame. Kept in
+        # order with the other calls, so sent at once if this is the loop that sends them.
         if self._loop is None:
             return
         params: dict[str, Json] = {"name": name, "occurrence": occurrence}
-        if runs_in(self._loop):
-            self._post("drop_step", params)
+        if is_running_in(self._loop):
+            self._send_call("drop_step", params)
         else:
-            self._loop.call_soon_threadsafe(lambda: self._post("drop_step", params))
+            self._loop.call_soon_threadsafe(lambda: self._send_call("drop_step", params))
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
-        return await self._ask("ask", kind=kind, name=name, request=request)
+        return await self._call("ask", kind=kind, name=name, request=request)
 
     async def sleep(self, seconds: float, name: str | None) -> None:
-        await self._ask("sleep", seconds=seconds, name=name)
+        await self._call("sleep", seconds=seconds, name=name)
 
     async def set_variables(self, variables: Mapping[str, Json]) -> None:
-        await self._ask("set_variables", variables=variables)
+        await self._call("set_variables", variables=variables)
 
     async def keep_artifact(self, name: str, content: Json) -> None:
-        await self._ask("keep_artifact", name=name, content=content)
+        await self._call("keep_artifact", name=name, content=content)
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
-        return await self._ask("spawn", tool=tool, arguments=arguments, name=name)
+        return await self._call("spawn", tool=tool, arguments=arguments, name=name)
 
-    async def child_outcome(self, child_id: str) -> Ended:
-        return Ended(**await self._ask("child_outcome", child_id=child_id))
+    async def child_outcome(self, child_id: str) -> TaskOutcome:
+        return TaskOutcome(**await self._call("child_outcome", child_id=child_id))
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
-        return await self._ask("start_after", tool=tool, arguments=arguments, result_as=result_as)
+        return await self._call("start_after", tool=tool, arguments=arguments, result_as=result_as)
 
-    async def _ask(self, call: str, **params: Json) -> Any:  # noqa: ANN401 - what the call returns
+    async def _call(self, call: str, **params: Json) -> Any:  # noqa: ANN401 - the result of the call
         self._loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = self._loop.create_future()
-        number = self._post(call, params, answer)
+        number = self._send_call(call, params, answer)
         try:
             result = await answer
         except asyncio.CancelledError:
-            # Given up by whoever waited, say after a timeout of its own, and not by the desk: so the desk is told.
+            # Cancelled by the waiter, say after its own timeout, and not by the task API: so the task API is notified.
             if self._answers.pop(number, None) is not None:
-                self._send(pack({"cancel": encode(number)}))
+                self._send(pack_frame({"cancel": encode(number)}))
             elif answer.done() and not answer.cancelled() and answer.exception() is None:
-                self._drop_unbegun(number, answer.result())
+                self._drop_orphaned_step(number, answer.result())
             raise
-        self._beginning.pop(number, None)
+        self._pending_steps.pop(number, None)
         return result
 
-    def _post(self, call: str, params: Mapping[str, Json], answer: "asyncio.Future[Any] | None" = None) -> int:
+    def _send_call(self, call: str, params: Mapping[str, Json], answer: "asyncio.Future[Any] | None" = None) -> int:
         number = next(self._numbers)
-        given = join({name: encode(value, what=f"{name} (for {call})") for name, value in params.items()})
-        frame = pack({"call": encode(call), "id": encode(number), "params": given}, what=f"a call of {call}")
+        given = join_payloads({name: encode(value, what=f"{name} (for {call})") for name, value in params.items()})
+        frame = pack_frame({"call": encode(call), "id": encode(number), "params": given}, what=f"a call of {call}")
         if answer is not None:
             self._answers[number] = answer
         if call == "begin_step":
-            self._beginning[number] = str(params["name"])
+            self._pending_steps[number] = str(params["name"])
         self._send(frame)
         return number
 
 
-def fields_of(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    """A record as an object: its fields as they are."""
+def to_fields(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
+    """Return a record as an object with its fields unchanged."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 

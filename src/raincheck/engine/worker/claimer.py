@@ -1,4 +1,4 @@
-"""The hands of a process: what a dispatcher has attempts begun with."""
+"""Claims tasks for this process, on behalf of a dispatcher."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,136 +6,141 @@ from datetime import timedelta
 from itertools import zip_longest
 from typing import Any
 
-from raincheck._async import set_going, unhurt
+from raincheck._async import shield, spawn_background
 from raincheck.core.records import Journal, Task, TaskId, Tool
-from raincheck.engine.execution.runner import Runner
+from raincheck.engine.execution.runner import AttemptRunner
 from raincheck.engine.settings import Settings
-from raincheck.engine.submit import Means
-from raincheck.engine.toolbox import Pool, Toolbox
-from raincheck.engine.worker.slots import Job, Places, Room
+from raincheck.engine.submit import EngineDeps
+from raincheck.engine.toolbox import ConcurrencyGroup, Toolbox
+from raincheck.engine.worker.slots import AttemptTask, SlotDemand, SlotPool
 from raincheck.stores.requests import ClaimRequest
 
 
-class Hands:
-    """Claims tasks as there is room for them, and has them run."""
+class Claimer:
+    """Claims tasks while slots are free, and starts their attempts."""
 
     def __init__(
         self,
-        means: Means,
+        deps: EngineDeps,
         namespace: str,
         holder: str,
         toolbox: Toolbox,
-        runner: Runner,
+        runner: AttemptRunner,
         settings: Settings,
-        places: Places,
-        room: Room,
+        slots: SlotPool,
+        demand: SlotDemand,
     ) -> None:
-        self.means = means
+        self.deps = deps
         self.namespace = namespace
         self.settings = settings
-        self.places = places
-        self.room = room
+        self.slots = slots
+        self.demand = demand
         self._holder = holder
         self._toolbox = toolbox
         self._runner = runner
         self._is_closed = False
-        self._claiming: set[asyncio.Task[list[Job]]] = set()
-        self._followers: list[asyncio.Future[Job | None]] = []
+        self._claiming: set[asyncio.Task[list[AttemptTask]]] = set()
+        self._pending_requests: list[asyncio.Future[AttemptTask | None]] = []
         self._is_serving = False
-        self.begun = 0
-        """How many attempts these hands have begun."""
+        self.started_count = 0
+        """Number of attempts that this claimer has started."""
 
     @property
     def concurrency(self) -> int:
         return self.settings.concurrency
 
     @property
-    def pools(self) -> tuple[Pool, ...]:
-        return self._toolbox.pools
+    def concurrency_groups(self) -> tuple[ConcurrencyGroup, ...]:
+        return self._toolbox.concurrency_groups
 
     @property
     def tools(self) -> frozenset[Tool]:
-        return frozenset[Tool]().union(*(pool.tools for pool in self.pools))
+        return frozenset[Tool]().union(*(pool.tools for pool in self.concurrency_groups))
 
     @property
-    def free(self) -> frozenset[Tool]:
+    def free_tools(self) -> frozenset[Tool]:
         if self._is_closed:
             return frozenset()
-        return frozenset[Tool]().union(*(pool.tools for pool in self.pools if self.places.room_for(pool) > 0))
+        return frozenset[Tool]().union(
+            *(pool.tools for pool in self.concurrency_groups if self.slots.free_slots(pool) > 0)
+        )
 
     def close(self) -> None:
-        """Take nothing new. What is under way goes on."""
+        """Claim nothing new. Running attempts continue."""
         self._is_closed = True
 
-    async def settled(self) -> None:
-        """Wait until what is being claimed has its places: it would be left to its lease."""
+    async def wait_for_claims(self) -> None:
+        """Wait until claims in flight have their slots: otherwise their tasks would wait for their leases to expire."""
         while self._claiming:
             await asyncio.wait(self._claiming)
 
-    async def take(self, told: Tool | None) -> Job | None:
-        free = self.free
-        taken = await self.claim(free, 1, told) if free else []
+    async def claim_next(self, job_tool: Tool | None) -> AttemptTask | None:
+        free = self.free_tools
+        taken = await self.claim(free, 1, job_tool) if free else []
         return taken[0] if taken else None
 
-    async def follow(self) -> Job | None:
-        """Those who ask while a claim is on its way are served by the next, all in one."""
-        asking: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
-        self._followers.append(asking)
-        if len(self._followers) == 1 and not self._is_serving:
+    async def claim_following(self) -> AttemptTask | None:
+        """Coalesce concurrent requests: callers that arrive while a claim is in flight share the next one."""
+        asking: asyncio.Future[AttemptTask | None] = asyncio.get_running_loop().create_future()
+        self._pending_requests.append(asking)
+        if len(self._pending_requests) == 1 and not self._is_serving:
             self._is_serving = True
-            set_going(self._serve_followers())
+            spawn_background(self._serve_requests())
         return await asking
 
-    async def _serve_followers(self) -> None:
+    async def _serve_requests(self) -> None:
         try:
-            while self._followers:
-                asking, self._followers = self._followers, []
-                await self._serve(asking)
+            while self._pending_requests:
+                asking, self._pending_requests = self._pending_requests, []
+                await self._claim_for(asking)
         finally:
             self._is_serving = False
 
-    async def _serve(self, asking: list[asyncio.Future[Job | None]]) -> None:
-        free, begun = self.free, list[Job]()
+    async def _claim_for(self, asking: list[asyncio.Future[AttemptTask | None]]) -> None:
+        free, begun = self.free_tools, list[AttemptTask]()
         try:
             if free:
-                begun = await self.claim(free, min(len(asking), self.places.room_for_any(free)), withdraws=True)
-        except Exception as error:  # noqa: BLE001 - it is told to those who asked
+                begun = await self.claim(free, min(len(asking), self.slots.free_slots_for_any(free)), withdraw_job=True)
+        except Exception as error:  # noqa: BLE001 - passed on to the callers
             for one in asking:
                 if not one.done():
                     one.set_exception(error)
             return
-        # Who has left meanwhile is not missed: what was begun is seen through.
+        # A caller that has left is not missed: claimed attempts run to their end.
         for one, job in zip_longest(asking, begun):
             if one is not None and not one.done():
                 one.set_result(job)
 
     async def claim(
-        self, tools: frozenset[Tool], limit: int, told: Tool | None = None, *, withdraws: bool = False
-    ) -> list[Job]:
-        """Begin up to so many attempts with these tools. Whoever asks has seen that there is room.
+        self, tools: frozenset[Tool], limit: int, job_tool: Tool | None = None, *, withdraw_job: bool = False
+    ) -> list[AttemptTask]:
+        """Claim and start up to `limit` attempts with these tools. The caller has checked that slots are free.
 
-        They may leave: what is claimed is begun all the same. If nothing should be taken any more, it is handed back.
+        Cancelling the caller does not stop the claim: what is claimed is started, or handed back if the claimer is
+        closed.
         """
-        # At once, and not when the claim gets to run: another who asks before that would count on the same places.
-        self.places.keep_free(tools, limit)
-        claiming = set_going(self._claim(tools, limit, told, withdraws))
+        # Now, and not when the claim runs: a caller that checks before that would count on the same slots.
+        self.slots.reserve(tools, limit)
+        claiming = spawn_background(self._claim(tools, limit, job_tool, withdraw_job))
         self._claiming.add(claiming)
         claiming.add_done_callback(self._claiming.discard)
-        return await unhurt(claiming)
+        return await shield(claiming)
 
-    async def _claim(self, tools: frozenset[Tool], limit: int, told: Tool | None, withdraws: bool) -> list[Job]:
+    async def _claim(
+        self, tools: frozenset[Tool], limit: int, job_tool: Tool | None, withdraw_job: bool
+    ) -> list[AttemptTask]:
         lease = timedelta(seconds=self.settings.lease)
         journals: dict[TaskId, Journal] = {}
-        request = ClaimRequest(self.namespace, tools, self._holder, lease, limit, told, withdraws, journals)
+        request = ClaimRequest(self.namespace, tools, self._holder, lease, limit, job_tool, withdraw_job, journals)
         try:
-            claimed = await self.means.store.claim(request, now=self.means.clock.now())
+            claimed = await self.deps.store.claim(request, now=self.deps.clock.now())
         finally:
-            self.places.let_go(tools, limit)
-        self.begun += len(claimed)
-        return [self.places.take(task, self._begin(task, journals.get(task.id))) for task in claimed]
+            self.slots.cancel_reservation(tools, limit)
+        self.started_count += len(claimed)
+        return [self.slots.start(task, self._run_attempt(task, journals.get(task.id))) for task in claimed]
 
-    def _begin(self, task: Task, journal: Journal | None) -> Coroutine[Any, Any, Task | None]:
-        return self._runner.see_through(task, journal, may_begin=not self._is_closed)
+    def _run_attempt(self, task: Task, journal: Journal | None) -> Coroutine[Any, Any, Task | None]:
+        return self._runner.run_and_log_errors(task, journal, may_start=not self._is_closed)
 
-    def when_room_changes(self, tell: Callable[[], None]) -> None:
-        self.places.when_changed(tell)
+    def on_free_change(self, callback: Callable[[], None]) -> None:
+        self.slots.on_change(callback)

@@ -1,7 +1,7 @@
-"""The starter: a task that is asked for where it can run is begun in the transaction that keeps it.
+"""Direct start: start a submitted task in the transaction that creates it, if it can run in this process.
 
-It need not be queued, heard of, looked for and claimed. That is a commit less and a few reads, which is most of what a
-task costs that takes a millisecond. Nobody is overtaken: the store begins it only if nothing else waits.
+The task need not be queued, announced, polled for and claimed. That saves a commit and a few reads, which is most of
+the cost of a task that takes a millisecond. No task is overtaken: the store starts it only if no other task waits.
 """
 
 import asyncio
@@ -11,107 +11,107 @@ from datetime import datetime, timedelta
 
 from raincheck.core.change import Creation
 from raincheck.core.records import Attempt, Journal, Task, Tool
-from raincheck.engine.execution.runner import Runner
+from raincheck.engine.execution.runner import AttemptRunner
 from raincheck.engine.settings import Settings
-from raincheck.engine.submit import Means
+from raincheck.engine.submit import EngineDeps
 from raincheck.engine.toolbox import Toolbox
-from raincheck.engine.worker.dispatch import Dispatching
-from raincheck.engine.worker.slots import Places
+from raincheck.engine.worker.dispatch import DispatchStrategy
+from raincheck.engine.worker.slots import SlotPool
 from raincheck.errors import StoreError
 from raincheck.stores.requests import ClaimRequest, HeldAttempt
 
 
-class Starter:
-    """Begins tasks for whoever asks for them in this process, until it is told to stop."""
+class DirectStarter:
+    """Starts tasks that are submitted in this process, until it is stopped."""
 
     def __init__(
         self,
-        means: Means,
+        deps: EngineDeps,
         namespace: str,
         holder: str,
         toolbox: Toolbox,
-        runner: Runner,
+        runner: AttemptRunner,
         settings: Settings,
-        places: Places,
-        dispatching: Dispatching,
+        slots: SlotPool,
+        dispatch: DispatchStrategy,
     ) -> None:
-        self._means = means
-        # Not what the worker is called: so it can be told who began a task of which the receipt was lost.
+        self._deps = deps
+        # Not the worker's name, so that this process can tell who started a task whose confirmation was lost.
         lease = timedelta(seconds=settings.lease)
-        self._offer = ClaimRequest(namespace, frozenset[Tool](), f"{holder}:direct", lease, 1)
+        self._claim_request = ClaimRequest(namespace, frozenset[Tool](), f"{holder}:direct", lease, 1)
         self._toolbox = toolbox
         self._runner = runner
         self._quota = settings.quota
-        self._places = places
-        self._dispatching = dispatching
-        self._on_their_way = 0
+        self._slots = slots
+        self._dispatch = dispatch
+        self._pending_count = 0
         self._has_arrived = asyncio.Event()
         self._is_stopping = False
 
-    def begin(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
-        """Keep a new task, and run it if it is next. None if there is no room for it, and it should just be kept.
+    def try_start(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
+        """Create a task, and run it if it is next. None if no slot is free for it, and it should only be created.
 
-        Whoever waits for the answer may leave: what was begun is run.
+        Cancelling the waiter does not stop a task that was started.
         """
-        if self._is_stopping or not self._means.store.capabilities.takes_offers:
+        if self._is_stopping or not self._deps.store.capabilities.supports_direct_start:
             return None
-        # Whatever has room, and not only its own kind: somebody else may wait for the same place.
-        pools = [pool for pool in self._toolbox.pools if self._places.room_for(pool) > 0]
+        # Every group with free slots, and not only the task's own: another task may wait for the same slot.
+        pools = [pool for pool in self._toolbox.concurrency_groups if self._slots.free_slots(pool) > 0]
         tools = pools[0].tools if len(pools) == 1 else frozenset[Tool]().union(*(pool.tools for pool in pools))
         if creation.task.tool not in tools:
-            if any(creation.task.tool in pool.tools for pool in self._toolbox.pools):
-                self._dispatching.expect()
+            if any(creation.task.tool in pool.tools for pool in self._toolbox.concurrency_groups):
+                self._dispatch.on_task_queued()
             return None
         kept: asyncio.Future[Task] = asyncio.get_running_loop().create_future()
-        if self._offer.tools != tools:
-            self._offer = replace(self._offer, tools=tools)
-        self._on_their_way += 1
-        self._places.take(creation.task, self._keep_and_run(creation, self._offer, now, kept))
+        if self._claim_request.tools != tools:
+            self._claim_request = replace(self._claim_request, tools=tools)
+        self._pending_count += 1
+        self._slots.start(creation.task, self._create_and_run(creation, self._claim_request, now, kept))
         return kept
 
-    def stop_beginning(self) -> None:
-        """Begin nothing new."""
+    def stop_starting(self) -> None:
+        """Start nothing new."""
         self._is_stopping = True
 
     async def stop(self) -> None:
-        """Begin nothing new, and wait until what is on its way has been kept: it would be left to its lease."""
+        """Start nothing new, and wait until tasks in flight are stored: they would wait for their leases to expire."""
         self._is_stopping = True
-        while self._on_their_way:
+        while self._pending_count:
             self._has_arrived.clear()
             await self._has_arrived.wait()
 
-    async def _keep_and_run(
+    async def _create_and_run(
         self, creation: Creation, offer: ClaimRequest, now: datetime, kept: asyncio.Future[Task]
     ) -> Task | None:
         try:
-            task = await self._means.store.create(creation, quota=self._quota, now=now, claim=offer)
+            task = await self._deps.store.create(creation, quota=self._quota, now=now, claim=offer)
         except BaseException as error:
-            self._arrive(kept, error)
+            self._resolve_created(kept, error)
             if not isinstance(error, Exception):
                 raise
-            # Perhaps it was kept, and only the receipt was lost.
-            return await self._take_up(creation.task) if isinstance(error, StoreError) else None
-        self._arrive(kept, task)
+            # The task may have been stored, and only the confirmation was lost.
+            return await self._run_if_started(creation.task) if isinstance(error, StoreError) else None
+        self._resolve_created(kept, task)
         if task.id != creation.task.id:
             return None
         if not self._is_ours(task.attempt):
             if task.attempt is None:
-                self._dispatching.expect()
+                self._dispatch.on_task_queued()
             return None
         await self._renew_if_late(task, now)
         return await self._run(task, _first_journal(task, creation))
 
     async def _renew_if_late(self, task: Task, asked_at: datetime) -> None:
-        """Have a whole lease for a task that had to wait until others had written: its lease began before that."""
-        now = self._means.clock.now()
-        if now - asked_at > self._offer.lease_for / 3:
+        """Renew the lease of a task whose creation waited for other writers: its lease started before that."""
+        now = self._deps.clock.now()
+        if now - asked_at > self._claim_request.lease_for / 3:
             with suppress(StoreError):
                 held = HeldAttempt(task.id, task.fence)
-                await self._means.store.extend_leases([held], until=now + self._offer.lease_for)
+                await self._deps.store.extend_leases([held], until=now + self._claim_request.lease_for)
 
-    def _arrive(self, kept: asyncio.Future[Task], what: Task | BaseException) -> None:
-        """Tell whoever asked, if they are still there."""
-        self._on_their_way -= 1
+    def _resolve_created(self, kept: asyncio.Future[Task], what: Task | BaseException) -> None:
+        """Resolve the future of the submitter, unless it was cancelled."""
+        self._pending_count -= 1
         self._has_arrived.set()
         if kept.done():
             return
@@ -122,25 +122,29 @@ class Starter:
         else:
             kept.cancel()
 
-    async def _take_up(self, task: Task) -> Task | None:
-        """Run it if it was begun all the same: nobody else knows of it, and its lease would run out."""
-        journal = await self._runner.journal(task)
+    async def _run_if_started(self, task: Task) -> Task | None:
+        """Run the task if it was started after all: no other process knows of it, and its lease would expire."""
+        journal = await self._runner.read_journal(task)
         if journal is None or not self._is_ours(journal.task.attempt):
             return None
         return await self._run(journal.task, journal)
 
     def _is_ours(self, attempt: Attempt | None) -> bool:
-        """Whether it was begun for us. It may be another's by now, if it was queued and that was told late."""
-        return attempt is not None and attempt.lease.holder == self._offer.holder
+        """Return whether this process started the attempt.
+
+        Another process may have it by now, if the task was queued and the reply was late.
+        """
+        return attempt is not None and attempt.lease.holder == self._claim_request.holder
 
     async def _run(self, task: Task, journal: Journal) -> Task | None:
-        # Not if the engine has been told to stop meanwhile: others can do it, and it need not be cut off.
-        left = await self._runner.see_through(task, journal, may_begin=not self._is_stopping)
-        # It has its place till this returns. What goes on looks for one a few turns of the loop later.
-        self._dispatching.go_on()
+        # Not if the engine was stopped meanwhile: another process can run it, and it need not be interrupted.
+        left = await self._runner.run_and_log_errors(task, journal, may_start=not self._is_stopping)
+        # The attempt holds its slot until this returns. The next claim checks for free slots a few turns of the loop
+        # later.
+        self._dispatch.fill_freed_slot()
         return left
 
 
 def _first_journal(task: Task, creation: Creation) -> Journal:
-    """What is known of a task that has just been created need not be read."""
+    """Return the journal of a task that was just created, without reading it."""
     return Journal(task, creation.arguments, creation.caller, variables=None, steps=(), inputs=(), artifacts=())

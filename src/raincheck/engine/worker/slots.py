@@ -1,7 +1,4 @@
-"""Which attempts have a place in this process, and for how many more there is room.
-
-The places for attempts in one process: who waits in one, and whether somebody else needs it.
-"""
+"""Worker slots of one process: which attempts hold them, how many are free, and whether others need them."""
 
 import asyncio
 import contextvars
@@ -11,41 +8,41 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.engine.toolbox import Pool, Toolbox
-from raincheck.stores.change_feed import ANYTHING, Hint
+from raincheck.engine.toolbox import ConcurrencyGroup, Toolbox
+from raincheck.stores.change_feed import ANY_TASK, ChangeHint
 from raincheck.tracebacks import text_logger
 
 
-class Room:
-    """Shared by the worker, which gives out places, and the attempts, which may wait in theirs.
+class SlotDemand:
+    """Shared by the worker, which assigns slots, and the attempts, which may wait in theirs.
 
-    By tool, since a tool may have a bound of its own: then only its own attempts can make room for it.
+    Counted by tool, since a tool may have its own limit: then only its own attempts can free a slot for it.
     """
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
-        """The worker should look again."""
+        """Set when the worker should check for work again."""
         self.waiting: Counter[str] = Counter()
-        """How many attempts of each tool have nothing to do but to wait."""
-        self._needed: dict[str, asyncio.Event] = {}
+        """Number of attempts of each tool that only wait."""
+        self._wanted: dict[str, asyncio.Event] = {}
 
-    def needed(self, tool: str) -> asyncio.Event:
-        """Set while another task could run in the place of an attempt of this tool."""
-        return self._needed.get(tool) or self._needed.setdefault(tool, asyncio.Event())
+    def wanted_event(self, tool: str) -> asyncio.Event:
+        """Return an event that is set while another task could use the slot of an attempt of this tool."""
+        return self._wanted.get(tool) or self._wanted.setdefault(tool, asyncio.Event())
 
-    def ask_for_places(self, tools: Collection[str]) -> None:
-        """Have the attempts of these tools give way if they only wait, and those of no others."""
-        for tool, event in self._needed.items():
+    def request_slots(self, tools: Collection[str]) -> None:
+        """Ask the waiting attempts of these tools, and of no others, to park."""
+        for tool, event in self._wanted.items():
             if tool in tools:
                 event.set()
             else:
                 event.clear()
 
-    def ask_for_all_places(self) -> None:
-        self.ask_for_places(self._needed)
+    def request_all_slots(self) -> None:
+        self.request_slots(self._wanted)
 
     @contextmanager
-    def wait_in(self, tool: str) -> Generator[None]:
+    def count_waiting(self, tool: str) -> Generator[None]:
         self.waiting[tool] += 1
         self.changed.set()
         try:
@@ -56,100 +53,100 @@ class Room:
 
 logger = text_logger(__name__)
 
-Job: TypeAlias = asyncio.Task[Task | None]
-"""Sees an attempt through, and returns the task as it was left; None if that is not known."""
+AttemptTask: TypeAlias = asyncio.Task[Task | None]
+"""Runs an attempt to its end, and returns the task as it was left; None if that is not known."""
 
 
-class Places:
-    """The places of one process. Whoever begins an attempt has one first, so that there are never too many."""
+class SlotPool:
+    """The slots of one process. Every attempt takes one before it starts, so the limit is never exceeded."""
 
-    def __init__(self, toolbox: Toolbox, concurrency: int, room: Room) -> None:
+    def __init__(self, toolbox: Toolbox, concurrency: int, demand: SlotDemand) -> None:
         self._toolbox = toolbox
         self._concurrency = concurrency
-        self._room = room
+        self._demand = demand
         self._context = contextvars.copy_context()
-        self._taken: dict[Job, Task] = {}
-        self._by_task: dict[TaskId, Job] = {}
-        # What claims on their way may bring: so many attempts, of these tools.
-        self._expected: Counter[frozenset[Tool]] = Counter()
-        self._told: list[Callable[[], None]] = []
+        self._running: dict[AttemptTask, Task] = {}
+        self._by_task: dict[TaskId, AttemptTask] = {}
+        # What claims in flight may return: this many attempts, of these tools.
+        self._reserved: Counter[frozenset[Tool]] = Counter()
+        self._callbacks: list[Callable[[], None]] = []
 
     @property
-    def taken(self) -> frozenset[Job]:
-        """The attempts under way."""
-        return frozenset(self._taken)
+    def running(self) -> frozenset[AttemptTask]:
+        """The running attempts."""
+        return frozenset(self._running)
 
     @property
     def is_full(self) -> bool:
-        return len(self._taken) + self._expected.total() >= self._concurrency
+        return len(self._running) + self._reserved.total() >= self._concurrency
 
-    def room_for(self, pool: Pool) -> int:
-        """How many attempts of it could be begun now."""
-        room = self._concurrency - len(self._taken) - self._expected.total()
-        if pool.bound is None:
+    def free_slots(self, group: ConcurrencyGroup) -> int:
+        """Return how many attempts of this group could start now."""
+        room = self._concurrency - len(self._running) - self._reserved.total()
+        if group.limit is None:
             return room
-        taken = sum(task.tool in pool.tools for task in self._taken.values())
-        expected = sum(count for tools, count in self._expected.items() if tools & pool.tools)
-        return min(room, pool.bound - taken - expected)
+        taken = sum(task.tool in group.tools for task in self._running.values())
+        expected = sum(count for tools, count in self._reserved.items() if tools & group.tools)
+        return min(room, group.limit - taken - expected)
 
-    def room_for_any(self, tools: frozenset[Tool]) -> int:
-        """How many attempts with these tools could be begun now, whichever they are."""
-        return min(self.room_for(pool) for pool in self._toolbox.pools if pool.tools & tools)
+    def free_slots_for_any(self, tools: frozenset[Tool]) -> int:
+        """Return how many attempts of any of these tools could start now."""
+        return min(self.free_slots(pool) for pool in self._toolbox.concurrency_groups if pool.tools & tools)
 
-    def take(self, task: Task, attempt: Coroutine[Any, Any, Task | None]) -> Job:
-        """Have an attempt seen through in a place, which is free again when that has ended."""
-        # Not in the context of whoever asked for it: a request, and who made it, need not live as long as the work.
+    def start(self, task: Task, attempt: Coroutine[Any, Any, Task | None]) -> AttemptTask:
+        """Run an attempt in a slot, which is free again when the attempt has ended."""
+        # Not in the submitter's context: the request, and its caller's identity, need not live as long as the work.
         context = self._context.copy()
         job = asyncio.get_running_loop().create_task(attempt, name=f"attempt on {task.id}", context=context)
-        self._taken[job] = task
+        self._running[job] = task
         self._by_task[task.id] = job
-        job.add_done_callback(self._leave, context=context)
-        self._tell_changed()
+        job.add_done_callback(self._release_slot, context=context)
+        self._notify_changed()
         return job
 
-    def keep_free(self, tools: frozenset[Tool], count: int) -> None:
-        """Keep places for what a claim may bring that is about to be made."""
-        self._expected[tools] += count
+    def reserve(self, tools: frozenset[Tool], count: int) -> None:
+        """Reserve slots for what a claim may return."""
+        self._reserved[tools] += count
 
-    def let_go(self, tools: frozenset[Tool], count: int) -> None:
-        """Keep them no longer: it has come, or has not."""
-        self._expected[tools] -= count
-        if not self._expected[tools]:
-            del self._expected[tools]
-        # Perhaps nothing came, and there is room again.
-        self._tell_changed()
+    def cancel_reservation(self, tools: frozenset[Tool], count: int) -> None:
+        """Cancel the reservation: the claim has returned."""
+        self._reserved[tools] -= count
+        if not self._reserved[tools]:
+            del self._reserved[tools]
+        # The claim may have returned nothing, and the slots are free again.
+        self._notify_changed()
 
-    def when_changed(self, tell: Callable[[], None]) -> None:
-        """Call this whenever a place was taken or left."""
-        self._told.append(tell)
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call this whenever a slot is taken or freed."""
+        self._callbacks.append(callback)
 
-    def _tell_changed(self) -> None:
-        for tell in self._told:
+    def _notify_changed(self) -> None:
+        for tell in self._callbacks:
             tell()
 
-    def hear(self, hint: Hint) -> None:
-        """Have the worker look, unless all that changed is under way here: then there is nothing in it to claim."""
-        if hint == ANYTHING or not hint <= self._by_task.keys():
-            self._room.changed.set()
+    def on_hint(self, hint: ChangeHint) -> None:
+        """Wake the worker, unless all changed tasks are running here: then there is nothing to claim."""
+        if hint == ANY_TASK or not hint <= self._by_task.keys():
+            self._demand.changed.set()
 
-    def settle(self, task: Task) -> None:
-        """The attempt is over, as far as its task goes. Something of its body may still have the place."""
+    def on_attempt_settled(self, task: Task) -> None:
+        """Handle an attempt whose outcome is written. Parts of its body may still hold the slot."""
         if not task.is_terminal and self._by_task.pop(task.id, None) is not None:
-            self._room.changed.set()
+            self._demand.changed.set()
 
-    def _leave(self, job: Job) -> None:
+    def _release_slot(self, job: AttemptTask) -> None:
         error = None if job.cancelled() else job.exception()
         if error is not None:
-            logger.error("task %s: an attempt could not be run", self._taken[job].shown_id, exc_info=error)
+            logger.error("task %s: an attempt could not be run", self._running[job].log_id, exc_info=error)
         left = None if job.cancelled() or error is not None else job.result()
-        # Where there was room, nobody waits for this place, and a task that has ended wants none.
-        if left is None or not left.is_terminal or self._was_wanted(self._taken[job].tool):
-            self._room.changed.set()
-        task_id = self._taken.pop(job).id
+        # If there were free slots, no task waits for this one, and a task that has ended needs none.
+        if left is None or not left.is_terminal or self._is_contended(self._running[job].tool):
+            self._demand.changed.set()
+        task_id = self._running.pop(job).id
         if self._by_task.get(task_id) is job:
             del self._by_task[task_id]
-        self._tell_changed()
+        self._notify_changed()
 
-    def _was_wanted(self, tool: Tool) -> bool:
-        """Whether somebody may wait for a place that is about to be left."""
-        return any(tool in pool.tools and self.room_for(pool) <= 0 for pool in self._toolbox.pools)
+    def _is_contended(self, tool: Tool) -> bool:
+        """Return whether a task may be waiting for a slot that is about to be freed."""
+        return any(tool in pool.tools and self.free_slots(pool) <= 0 for pool in self._toolbox.concurrency_groups)

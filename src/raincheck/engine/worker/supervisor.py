@@ -1,4 +1,4 @@
-"""Everything that runs while an engine runs, and in which order it starts and stops."""
+"""Everything that runs while an engine runs, and the order of its start and stop."""
 
 import asyncio
 import os
@@ -7,169 +7,172 @@ import socket
 from contextlib import ExitStack
 from datetime import datetime
 
-from raincheck._async import first_of, repeat
+from raincheck._async import repeat, wait_first
 from raincheck.core.change import Creation
 from raincheck.core.records import Task
 from raincheck.engine.durations import Durations
-from raincheck.engine.execution.runner import Runner
-from raincheck.engine.execution.session import Hold, Stop
-from raincheck.engine.follow import Wakeups
+from raincheck.engine.execution.runner import AttemptRunner
+from raincheck.engine.execution.session import AttemptSession, StopReason
+from raincheck.engine.follow import WaiterRegistry
 from raincheck.engine.settings import Settings
-from raincheck.engine.submit import Means
+from raincheck.engine.submit import EngineDeps
 from raincheck.engine.toolbox import Toolbox
-from raincheck.engine.worker.claimer import Hands
-from raincheck.engine.worker.direct_start import Starter
-from raincheck.engine.worker.dispatch import dispatching
-from raincheck.engine.worker.heartbeat import Keeper
-from raincheck.engine.worker.slots import Places, Room
+from raincheck.engine.worker.claimer import Claimer
+from raincheck.engine.worker.direct_start import DirectStarter
+from raincheck.engine.worker.dispatch import create_dispatch
+from raincheck.engine.worker.heartbeat import Heartbeat
+from raincheck.engine.worker.slots import SlotDemand, SlotPool
 from raincheck.engine.worker.sweeper import Sweeper
-from raincheck.stores.change_feed import Hint
+from raincheck.stores.change_feed import ChangeHint
 from raincheck.tracebacks import text_logger
 
 logger = text_logger(__name__)
 
-UNWIND = 3.0
+UNWIND_TIMEOUT = 3.0
 """Seconds beyond its tool's grace that a body gets to be handed back when the engine stops."""
 
-LOOKS = 4
-"""How many times in the time after which to look again somebody looks who is due for it."""
+CHECKS_PER_INTERVAL = 4
+"""Number of checks for waiters due to poll, per poll interval."""
 
-LEARN_EVERY = 5.0
-"""Seconds between two looks at how long tasks take elsewhere, and after which what was measured here is kept."""
+DURATIONS_INTERVAL = 5.0
+"""Seconds between two syncs of task durations: those of other processes are loaded, and those measured here are saved.
+"""
 
-LAST_JOBS = 5.0
-"""Seconds for whatever brings attempts to let go. It may talk to a database that is away."""
+DISPATCHER_STOP_TIMEOUT = 5.0
+"""Seconds for the dispatcher to stop. It may be talking to a database that is unavailable."""
 
-LAST_WORDS = 1.0
-"""Seconds for that when the engine stops."""
+DURATIONS_SAVE_TIMEOUT = 1.0
+"""Seconds to save durations when the engine stops."""
 
-GIVING_WAY = 0.1
-"""Seconds for bodies that wait to notice that they should not."""
+PARK_SECONDS = 0.1
+"""Seconds for waiting bodies to notice that they should park."""
 
 
-class Machinery:
-    """The loops of one engine. Lives from a start to a stop."""
+class Supervisor:
+    """The background tasks of one engine, from its start to its stop."""
 
     def __init__(
         self,
-        means: Means,
+        deps: EngineDeps,
         namespace: str,
         toolbox: Toolbox,
         settings: Settings,
-        wakeups: Wakeups,
+        waiters: WaiterRegistry,
         durations: Durations,
         *,
         works: bool,
     ) -> None:
-        self._means = means
+        self._deps = deps
         self._settings = settings
-        self._wakeups = wakeups
+        self._waiters = waiters
         self._durations = durations
         self._works = works
-        self._room = Room()
-        own = toolbox.only(settings.queues)
-        self._places = Places(own, settings.concurrency, self._room)
-        self._runner = Runner(means, toolbox, settings, self._room, self._settled)
-        self._keeper = Keeper(means, settings.lease, lambda: self._runner.holds)
-        self._sweeper = Sweeper(means, settings, self._keeper, self._runner)
+        self._demand = SlotDemand()
+        own = toolbox.subset(settings.queues)
+        self._slots = SlotPool(own, settings.concurrency, self._demand)
+        self._runner = AttemptRunner(deps, toolbox, settings, self._demand, self._on_attempt_settled)
+        self._heartbeat = Heartbeat(deps, settings.lease, lambda: self._runner.sessions)
+        self._sweeper = Sweeper(deps, settings, self._heartbeat, self._runner)
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._hands = Hands(means, namespace, holder, own, self._runner, settings, self._places, self._room)
-        self._dispatching = dispatching(self._hands)
-        self._starter = Starter(means, namespace, holder, own, self._runner, settings, self._places, self._dispatching)
+        self._claimer = Claimer(deps, namespace, holder, own, self._runner, settings, self._slots, self._demand)
+        self._dispatch = create_dispatch(self._claimer)
+        self._direct_starter = DirectStarter(
+            deps, namespace, holder, own, self._runner, settings, self._slots, self._dispatch
+        )
         self._hurry = asyncio.Event()
-        self._listening = ExitStack()
-        self._jobs: list[asyncio.Task[None]] = []
+        self._listener_stack = ExitStack()
+        self._background_tasks: list[asyncio.Task[None]] = []
         self._working: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._listening.enter_context(self._wakeups.hearing(self._hear, self._runner.has))
-        self._keeper.start()
-        clock = self._means.clock
-        # Listening first: what happens from here on is heard of, whatever the other loops have read before.
-        self._jobs = [
+        self._listener_stack.enter_context(self._waiters.register_listener(self._on_hint, self._runner.has_current))
+        self._heartbeat.start()
+        clock = self._deps.clock
+        # The listener is first: it hears of every change from here on, whatever the other loops have read before.
+        self._background_tasks = [
             asyncio.create_task(repeat("listening", self._listen, clock), name="raincheck wakeups"),
-            asyncio.create_task(repeat("sweeping", self._sweeper.tidy_up, clock), name="raincheck sweeper"),
-            asyncio.create_task(repeat("looking", self._look_again, clock), name="raincheck looks"),
-            asyncio.create_task(repeat("learning", self._learn, clock), name="raincheck durations"),
+            asyncio.create_task(repeat("sweeping", self._sweeper.run_round, clock), name="raincheck sweeper"),
+            asyncio.create_task(repeat("looking", self._wake_due_waiters, clock), name="raincheck looks"),
+            asyncio.create_task(repeat("learning", self._sync_durations, clock), name="raincheck durations"),
         ]
-        self._jobs += self._dispatching.start()
+        self._background_tasks += self._dispatch.start()
         if self._works:
-            self._working = asyncio.create_task(self._dispatching.run(), name="raincheck worker")
+            self._working = asyncio.create_task(self._dispatch.run(), name="raincheck worker")
 
-    def begin(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
-        """Keep a new task and run it here, if it is next; None if it is not for this process to run, or not now."""
-        return self._starter.begin(creation, now) if self._works else None
+    def try_start(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
+        """Create a task and run it here if it is next. None if this process can't run it, or not now."""
+        return self._direct_starter.try_start(creation, now) if self._works else None
 
-    def hurry(self) -> None:
-        """Don't wait any longer for bodies to end by themselves."""
+    def skip_grace(self) -> None:
+        """Do not wait any longer for bodies to end by themselves."""
         self._hurry.set()
 
     async def stop(self) -> None:
-        """Take nothing new, let bodies end, hand back those that have not, and let everything go."""
-        self._hands.close()
-        self._dispatching.stop()
-        self._starter.stop_beginning()
+        """Claim nothing new, let bodies end, hand back those that have not ended, and stop everything."""
+        self._claimer.close()
+        self._dispatch.stop()
+        self._direct_starter.stop_starting()
         if self._working is not None:
-            await first_of(asyncio.wait([self._working]), asyncio.sleep(LAST_JOBS), self._hurry.wait())
-            # What is being claimed would be lost, and its task left to its lease.
-            await first_of(self._hands.settled(), self._hurry.wait())
-        await self._starter.stop()
-        # Those that only wait give up their places, so that they are parked and not cut off.
-        self._room.ask_for_all_places()
-        if self._room.waiting.total():
-            await asyncio.sleep(GIVING_WAY)
-        await first_of(self._all_ended(), asyncio.sleep(self._settings.grace), self._hurry.wait())
-        patience = max((hold.grace for hold in self._runner.holds), default=0.0) + UNWIND
-        self._runner.stop_all(Stop.RELEASE)
-        # A body that does not stop may go on: once it is handed back, it has nothing more to say.
-        await first_of(self._runner.settled(), asyncio.sleep(patience))
+            await wait_first(asyncio.wait([self._working]), asyncio.sleep(DISPATCHER_STOP_TIMEOUT), self._hurry.wait())
+            # The tasks of claims in flight would be lost until their leases expire.
+            await wait_first(self._claimer.wait_for_claims(), self._hurry.wait())
+        await self._direct_starter.stop()
+        # Attempts that only wait give up their slots, so that they park and are not interrupted.
+        self._demand.request_all_slots()
+        if self._demand.waiting.total():
+            await asyncio.sleep(PARK_SECONDS)
+        await wait_first(self._wait_for_attempts(), asyncio.sleep(self._settings.grace), self._hurry.wait())
+        patience = max((hold.grace for hold in self._runner.sessions), default=0.0) + UNWIND_TIMEOUT
+        self._runner.stop_all(StopReason.RELEASE)
+        # A body that does not stop may continue: once it is handed back, it can't write any more.
+        await wait_first(self._runner.wait_until_settled(), asyncio.sleep(patience))
         working = () if self._working is None else (self._working,)
-        ending = (*self._jobs, *self._places.taken, *working)
+        ending = (*self._background_tasks, *self._slots.running, *working)
         for job in ending:
             job.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
-        if self._durations.has_news:
-            await self._learn_the_last()
-        await self._keeper.stop()
-        self._listening.close()
-        self._wakeups.wake_all()
+        if self._durations.has_unsaved:
+            await self._save_last_durations()
+        await self._heartbeat.stop()
+        self._listener_stack.close()
+        self._waiters.wake_all()
 
     async def _listen(self) -> None:
-        with self._means.store.listen() as feed:
-            await feed.each(self._wakeups.pass_on)
+        with self._deps.store.listen() as feed:
+            await feed.for_each(self._waiters.dispatch_hint)
 
-    async def _all_ended(self) -> None:
-        while running := self._places.taken:
+    async def _wait_for_attempts(self) -> None:
+        while running := self._slots.running:
             await asyncio.wait(running)
 
-    def _hear(self, hint: Hint) -> None:
-        self._runner.poke(hint)
-        self._places.hear(hint)
+    def _on_hint(self, hint: ChangeHint) -> None:
+        self._runner.notify_changed(hint)
+        self._slots.on_hint(hint)
 
-    def _settled(self, hold: Hold) -> None:
-        """An attempt is over, as far as its task goes. Whoever follows that need not wait for the store to tell."""
-        self._places.settle(hold.task)
-        self._dispatching.settle(hold.task)
-        if hold.ending is None:
-            self._wakeups.tell([hold.task.id])
+    def _on_attempt_settled(self, session: AttemptSession) -> None:
+        """Handle an attempt whose outcome is written. Its followers need not wait for the store's notification."""
+        self._slots.on_attempt_settled(session.task)
+        self._dispatch.on_attempt_settled(session.task)
+        if session.final_view is None:
+            self._waiters.notify([session.task.id])
             return
-        self._wakeups.tell_end(hold.ending)
-        # One that was cut off because this process stops would have taken longer.
-        if not hold.is_cut_off:
-            self._durations.note(hold.task)
+        self._waiters.notify_ended(session.final_view)
+        # A task that was interrupted by this stop would have taken longer.
+        if not session.is_interrupted:
+            self._durations.record(session.task)
 
-    async def _learn(self) -> None:
+    async def _sync_durations(self) -> None:
         await self._durations.refresh()
-        await self._means.clock.sleep(LEARN_EVERY)
+        await self._deps.clock.sleep(DURATIONS_INTERVAL)
 
-    async def _learn_the_last(self) -> None:
+    async def _save_last_durations(self) -> None:
         try:
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(DURATIONS_SAVE_TIMEOUT):
                 await self._durations.refresh()
-        except Exception as error:  # noqa: BLE001 - whatever the store says: it is no reason not to stop
+        except Exception as error:  # noqa: BLE001 - no error of the store is a reason not to stop
             logger.warning("how long the last tasks took was not kept: %s", error)
 
-    async def _look_again(self) -> None:
-        clock, seconds = self._means.clock, self._settings.look_every
-        await clock.sleep(seconds / LOOKS)
-        self._wakeups.wake_due(clock.elapsed(), seconds)
+    async def _wake_due_waiters(self) -> None:
+        clock, seconds = self._deps.clock, self._settings.poll_interval
+        await clock.sleep(seconds / CHECKS_PER_INTERVAL)
+        self._waiters.wake_due(clock.monotonic(), seconds)

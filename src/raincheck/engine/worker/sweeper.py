@@ -1,65 +1,69 @@
-"""The sweeper: takes back what dead workers held, ends what is past its deadline, forgets what has expired."""
+"""The sweeper: recovers tasks of dead workers, ends tasks past their deadline, and prunes expired ones."""
 
 import logging
 from datetime import datetime, timedelta
 
-from raincheck.engine.execution.runner import Runner
+from raincheck.engine.execution.runner import AttemptRunner
 from raincheck.engine.settings import Settings
-from raincheck.engine.submit import Means
-from raincheck.engine.worker.heartbeat import Keeper
+from raincheck.engine.submit import EngineDeps
+from raincheck.engine.worker.heartbeat import Heartbeat
 from raincheck.errors import StoreError
-from raincheck.stores.change_feed import ANYTHING
+from raincheck.stores.change_feed import ANY_TASK
 from raincheck.stores.commit import sweep
 
 logger = logging.getLogger(__name__)
 
-BATCH = 100
-"""How many tasks a sweep or a prune takes at a time, so that others get at the store in between."""
+BATCH_SIZE = 100
+"""Tasks per sweep or prune, so that other callers get access to the store in between."""
 
 
 class Sweeper:
-    """Every engine sweeps for all: it does not matter whose process died."""
+    """Sweeps all tasks of the store. Every engine does this, so it does not matter whose process died."""
 
-    def __init__(self, means: Means, settings: Settings, keeper: Keeper, runner: Runner) -> None:
-        self._means = means
-        self._keeper = keeper
+    def __init__(self, deps: EngineDeps, settings: Settings, heartbeat: Heartbeat, runner: AttemptRunner) -> None:
+        self._deps = deps
+        self._heartbeat = heartbeat
         self._runner = runner
         self._lease = settings.lease
-        # So often that what a dead process held is gone on with about when its lease ends. It is a small read; of many
-        # machines, it is many.
-        looks = 10 if means.store.capabilities.make_dispatcher is None else 5
-        self._every = min(settings.lease / looks, settings.look_every)
-        self._prune_every = timedelta(seconds=settings.prune_every)
+        # Often enough that the tasks of a dead process resume at about the time when its lease expires. The read is
+        # small, but with many machines there are many of them.
+        looks = 10 if deps.store.capabilities.make_dispatcher is None else 5
+        self._every = min(settings.lease / looks, settings.poll_interval)
+        self._prune_every = timedelta(seconds=settings.prune_interval)
         self._pruned_at: datetime | None = None
-        self._seen = means.clock.now(), means.clock.elapsed()
-        self._trusts_after = means.clock.elapsed()
+        self._seen = deps.clock.now(), deps.clock.monotonic()
+        self._trusts_after = deps.clock.monotonic()
         self._was_away = False
 
-    async def tidy_up(self) -> None:
-        """One round, and the wait until the next."""
+    async def run_round(self) -> None:
+        """Run one round, and wait until the next."""
         try:
-            await self._tidy_up()
+            await self._run_round()
         except StoreError:
             self._was_away = True
             raise
 
-    async def _tidy_up(self) -> None:
-        # First our own leases: if the whole machine was asleep, we should not take our own work for dead.
-        await self._keeper.catch_up()
-        # A hint may have been lost, so each attempt looks for itself now and then.
-        self._runner.poke(ANYTHING)
+    async def _run_round(self) -> None:
+        # Our own leases first: if the whole machine was asleep, our own work must not be treated as abandoned.
+        await self._heartbeat.extend_if_late()
+        # A hint may have been lost, so each attempt checks its task now and then.
+        self._runner.notify_changed(ANY_TASK)
         if self._trusts_clock():
             await self._sweep()
-        now = self._means.clock.now()
-        # Also when the clock was set back, so that it does not wait for a time that has been.
+        now = self._deps.clock.now()
+        # Also when the clock was set back, so that it does not wait for a time that has already passed.
         if self._pruned_at is None or not self._pruned_at <= now < self._pruned_at + self._prune_every:
             self._pruned_at = now
             await self._prune(now)
-        await self._means.clock.sleep(self._every)
+        await self._deps.clock.sleep(self._every)
 
     def _trusts_clock(self) -> bool:
-        """Not for the time of a lease after the clock jumped, or the store was away: others extend theirs first."""
-        now, elapsed = self._means.clock.now(), self._means.clock.elapsed()
+        """Return whether expired leases can be trusted.
+
+        They can't for the time of a lease after the clock jumped or the store was unavailable: other workers extend
+        theirs first.
+        """
+        now, elapsed = self._deps.clock.now(), self._deps.clock.monotonic()
         before, elapsed_before = self._seen
         self._seen = now, elapsed
         jump = (now - before).total_seconds() - (elapsed - elapsed_before)
@@ -67,20 +71,20 @@ class Sweeper:
             logger.warning("the clock jumped ahead by %.0f s: nothing is taken back for %.0f s", jump, self._lease)
             self._trusts_after = elapsed + self._lease
         elif self._was_away:
-            # Others could not extend their leases either.
+            # Other workers could not extend their leases either.
             logger.info("the store was away: nothing is taken back for %.0f s", self._lease)
             self._trusts_after = elapsed + self._lease
         self._was_away = False
         return elapsed >= self._trusts_after
 
     async def _sweep(self) -> None:
-        while swept := await sweep(self._means.store, now=self._means.clock.now(), limit=BATCH):
+        while swept := await sweep(self._deps.store, now=self._deps.clock.now(), limit=BATCH_SIZE):
             for task in swept:
-                logger.info("task %s was taken back from attempt %d: it is %s", task.shown_id, task.fence, task.phase)
-            if len(swept) < BATCH:
+                logger.info("task %s was taken back from attempt %d: it is %s", task.log_id, task.fence, task.phase)
+            if len(swept) < BATCH_SIZE:
                 break
 
     async def _prune(self, now: datetime) -> None:
-        pruned = BATCH
-        while pruned == BATCH:
-            pruned = len(await self._means.store.prune(now=now, limit=BATCH))
+        pruned = BATCH_SIZE
+        while pruned == BATCH_SIZE:
+            pruned = len(await self._deps.store.prune(now=now, limit=BATCH_SIZE))

@@ -1,1 +1,1 @@
-"""Tasks for hosts without tasks: five tools, and text that a model reads."""
+"""Tasks for fallback hosts: five tools, and text that a model reads."""

@@ -1,12 +1,13 @@
-"""Names of the tools for callers without tasks that tools of the server's own have: those are listed, and called.
+"""List the fallback tools to callers without tasks, and detect conflicts with the names of the server's own tools.
 
-Where a server says at its start which tools it has, such a name is refused there. A low-level server says so only to
-callers that list them, and others add tools while they run: to take calls of theirs away would break what has worked.
+The SDK lists the same tools to every caller, so middleware adds the fallback tools for callers without tasks.
 
-What callers without tasks find in a list of tools besides the server's own. The SDK lists the same for everybody.
+If a tool of the server has the name of a fallback tool, the server's tool is listed and called. A server that reports
+its tools at startup is refused then. A low-level server reports them only to callers that list them, and other servers
+add tools while they run: to take calls away from those tools would break what has worked.
 
-A tool whose call may be answered with a task's id instead of its result says so in its output schema: hosts hold the
-structured content of an answer against that.
+A tool whose call may return a task id instead of its result declares that in its output schema, because hosts validate
+the structured content of an answer against the schema.
 """
 
 from collections.abc import AsyncGenerator, Iterable
@@ -17,64 +18,64 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import PaginatedRequestParams
 
-from raincheck.server.caller import Tier, tier_of
-from raincheck.server.runtime import Running
+from raincheck.server.caller import Generation, generation_of
+from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext, fields_of
-from raincheck.server.tools.registry import ServedTools
+from raincheck.server.tools.registry import ToolRegistry
 from raincheck.tracebacks import text_logger
-from raincheck.wire.fallback_text import Telling
-from raincheck.wire.fallback_tool_list import listed, may_be_task
+from raincheck.wire.fallback_text import FallbackMessages
+from raincheck.wire.fallback_tool_list import allow_task_output, list_fallback_tools
 
 logger = text_logger(__name__)
 
 MOST_PAGES = 100
-"""Of a list that may have no end."""
+"""Most pages to read of a list, which may never end."""
 
 
-def said_to_have(server: Server[Any], names: Iterable[str]) -> set[str]:
-    """Those that the server says it has, without being asked for a list. Most low-level ones say nothing."""
+def declared_tool_names(server: Server[Any], names: Iterable[str]) -> set[str]:
+    """Return which of the names the server reports as its tools without a list. Most low-level servers report none."""
     knows = server.get_tool_input_schema
     return set() if knows is None else {name for name in names if knows(name) is not None}
 
 
-class OwnNames:
-    """Finds out which of the names the server itself has."""
+class NameConflicts:
+    """Detects fallback tool names that the server's own tools use."""
 
-    def __init__(self, server: Server[Any], telling: Telling) -> None:
+    def __init__(self, server: Server[Any], messages: FallbackMessages) -> None:
         self._server = server
-        self._telling = telling
+        self._messages = messages
         self._told: set[str] = set()
         self._has_looked = False
 
-    def note(self, names: Iterable[str]) -> None:
-        """The server has tools of these names, and perhaps of ours."""
-        found = set(names) & set(self._telling.tools)
-        self._telling.taken.update(found)
+    def record(self, names: Iterable[str]) -> None:
+        """Record the names of tools that the server has, and warn about each new conflict."""
+        found = set(names) & set(self._messages.tools)
+        self._messages.name_conflicts.update(found)
         for name in sorted(found - self._told):
             self._told.add(name)
             logger.warning(
                 "the server has a tool %r of its own, so callers without tasks can't call ours of that name, by which "
-                'they go on with a task: give plain_tools=PlainTools.prefixed("…_")',
+                'they go on with a task: give fallback_tools=FallbackTools.prefixed("…_")',
                 name,
             )
 
-    async def look(self, ctx: AnyContext) -> None:
-        """Look at what the server has now, before one of ours is called or listed."""
+    async def refresh(self, ctx: AnyContext) -> None:
+        """Update the conflicts from the server's current tools, before a fallback tool is called or listed."""
         if self._server.get_tool_input_schema is not None:
-            known = said_to_have(self._server, self._telling.tools)
-            # A tool of theirs may be gone, too.
-            self._telling.taken.intersection_update(known)
-            self.note(known)
+            known = declared_tool_names(self._server, self._messages.tools)
+            # The server may have removed a tool, too.
+            self._messages.name_conflicts.intersection_update(known)
+            self.record(known)
         elif not self._has_looked and ctx.method == "tools/call":
             await self._look_at_list(ctx)
 
     async def _look_at_list(self, ctx: AnyContext) -> None:
-        """Once. From then on it is seen in the lists that callers get."""
+        """Read the list once. From then on, conflicts are detected in the lists that callers request."""
         try:
             async for page in self._pages(ctx):
-                self.note(tool["name"] for tool in page.get("tools", ()))
+                self.record(tool["name"] for tool in page.get("tools", ()))
         except Exception:
-            # Whatever keeps it from listing its tools keeps nobody from going on with a task.
+            # A server that can't list its tools must not keep callers from continuing with a task.
             logger.exception("the tools of server %r can't be listed", self._server.name)
         else:
             self._has_looked = True
@@ -92,42 +93,46 @@ class OwnNames:
                 return
 
 
-class PlainListing:
-    """Middleware that lists, for callers without tasks, the tools by which they go on with one."""
+class FallbackToolList:
+    """Middleware that lists the fallback tools to callers without tasks."""
 
-    def __init__(self, server: Server[Any], running: Running, tools: ServedTools, telling: Telling) -> None:
-        self._running = running
+    def __init__(
+        self, server: Server[Any], runtime: ServerRuntime, tools: ToolRegistry, messages: FallbackMessages
+    ) -> None:
+        self._runtime = runtime
         self._tools = tools
-        self._telling = telling
-        self._own_names = OwnNames(server, telling)
-        self._names = frozenset(telling.tools)
+        self._messages = messages
+        self._conflicts = NameConflicts(server, messages)
+        self._names = frozenset(messages.tools)
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         is_list = ctx.method == "tools/list"
         if is_list or (ctx.method == "tools/call" and (ctx.params or {}).get("name") in self._names):
-            await self._own_names.look(ctx)
+            await self._conflicts.refresh(ctx)
         result = await call_next(ctx)
         if not is_list:
             return result
         page = fields_of(result)
-        self._own_names.note(tool["name"] for tool in page.get("tools", ()))
-        if tier_of(ctx) is not Tier.PLAIN:
+        self._conflicts.record(tool["name"] for tool in page.get("tools", ()))
+        if generation_of(ctx) is not Generation.FALLBACK:
             return result
         theirs: list[dict[str, Any]] = [
-            may_be_task(tool) if self._may_be_task(tool["name"]) else tool for tool in page.get("tools", ())
+            allow_task_output(tool) if self._may_be_task(tool["name"]) else tool for tool in page.get("tools", ())
         ]
-        # Once, behind all of the server's own.
-        if page.get("nextCursor") or not self._tools.has_any("auto"):
+        # Once, after all of the server's own tools.
+        if page.get("nextCursor") or not self._tools.has_mode("auto"):
             return page | {"tools": theirs}
-        ours = listed(self._telling, may_list=await self._may_list(ctx))
-        # Nobody takes a list with the same name twice.
-        return page | {"tools": [*theirs, *(tool for tool in ours if tool["name"] not in self._telling.taken)]}
+        ours = list_fallback_tools(self._messages, may_list=await self._may_list(ctx))
+        # Clients reject a list that contains the same name twice.
+        return page | {
+            "tools": [*theirs, *(tool for tool in ours if tool["name"] not in self._messages.name_conflicts)]
+        }
 
     async def _may_list(self, ctx: AnyContext) -> bool:
         try:
-            return (await self._running.owner_of(ctx)).may_list
+            return (await self._runtime.owner_of(ctx)).may_list
         except MCPError:
-            # If nothing is kept for this caller, it is told so when it asks for something.
+            # If the server can't store tasks for this caller, the caller gets that error when it requests something.
             return False
 
     def _may_be_task(self, name: str) -> bool:

@@ -1,8 +1,8 @@
-"""Calls of the tools by which callers without tasks go on with one. What goes wrong is told in words, to a model.
+"""Serve the fallback tools, with which callers without tasks continue with a task.
 
-What a model answers for its user by calling a tool, in the words of the protocol.
-
-Only what is surely an answer is taken for one: to say nothing, or something else, is not to say yes.
+Errors are returned as text for a model. A model answers an input request for its user by calling a tool, and this
+module converts the call to an answer in the protocol. It accepts only what is certainly an answer: silence, or anything
+else, is not consent.
 """
 
 import asyncio
@@ -21,35 +21,35 @@ from raincheck.core.payload import Json, decode
 from raincheck.core.records import InputKind, InputRequest, Task, View
 from raincheck.errors import CancelRefused, IllegalTransition, InvalidValue, ProtocolError, RaincheckError, TaskNotFound
 from raincheck.server import audit
-from raincheck.server.caller import LONGEST_ID
+from raincheck.server.caller import MAX_ID_LENGTH
 from raincheck.server.errors import as_protocol_error
-from raincheck.server.render import Showing
-from raincheck.server.runtime import Running
+from raincheck.server.render import TaskRenderer
+from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.stream_limits import RESULTS, Places
+from raincheck.server.stream_limits import RESULT_LIMITS, StreamSlots
 from raincheck.server.tools.results import COMPLETE
-from raincheck.server.wait import Waiting, is_next_round
-from raincheck.wire.fallback_text import Telling, described, refused, squeezed
-from raincheck.wire.fallback_tool_list import listed
+from raincheck.server.wait import CallWaiter, is_next_round
+from raincheck.wire.fallback_text import FallbackMessages, clip_middle, describe_task, error_result
+from raincheck.wire.fallback_tool_list import list_fallback_tools
 from raincheck.wire.fields import as_object
 
 PLACEHOLDER = re.compile(r"<(array|boolean|integer|number|object|reply|string|value)>")
-"""What an example has where the answer is to be."""
+"""Matches the placeholder that an example has in place of the answer."""
 
 TEXT = "text"
 """The field of a model's reply."""
 
 
-def answer_to(question: InputRequest, arguments: Mapping[str, Any]) -> Json:
-    """What was answered.
+def parse_answer(question: InputRequest, arguments: Mapping[str, Any]) -> Json:
+    """Convert the arguments of a call to an answer.
 
     Raises:
-        InvalidValue: it is none.
+        InvalidValue: they are not an answer.
     """
     answer: object = arguments.get("answer")
     if not isinstance(answer, Mapping) or set(cast("Mapping[str, Any]", answer)) == {"action"}:
         raise InvalidValue("the answer is an object with what was asked for; to refuse is an `action` beside it")
-    # No form knows null: it is what some models give for nothing.
+    # No form accepts null: some models send it for an empty value.
     given: dict[str, Any] = {name: one for name, one in cast("Mapping[str, Any]", answer).items() if one is not None}
     if any(isinstance(one, str) and PLACEHOLDER.fullmatch(one) for one in given.values()):
         raise InvalidValue("put the real answer where the example has < and >")
@@ -69,10 +69,10 @@ def answer_to(question: InputRequest, arguments: Mapping[str, Any]) -> Json:
 
 
 def _check_fields(question: InputRequest, given: Mapping[str, Any]) -> None:
-    """Refuse what a form does not ask for: it would be left out, and the rest taken for a yes.
+    """Reject fields that a form does not request: they would be dropped, and the rest taken for consent.
 
     Raises:
-        InvalidValue: it says what is not asked for.
+        InvalidValue: the answer has a field that was not requested.
     """
     schema = as_object(as_object(decode(question.request)).get("requestedSchema"))
     fields = as_object(schema.get("properties"))
@@ -83,35 +83,35 @@ def _check_fields(question: InputRequest, given: Mapping[str, Any]) -> None:
         raise InvalidValue(f"{', '.join(others)} is not asked for")
 
 
-MOST_LISTED = 3
+MAX_LISTED = 3
 
 REJECTED = -1
-"""The protocol's code for what a user does not let a model say."""
+"""The protocol's error code for a request that the user rejects."""
 
-Arguments: TypeAlias = Mapping[str, Any]
-Answer: TypeAlias = dict[str, Any] | View
-
-
-class NotAnAnswer(InvalidValue):
-    """What was given is no answer, which is told in words of its own."""
-
-    def __init__(self, why: str, told: dict[str, Any]) -> None:
-        super().__init__(why)
-        self.told = told
+ToolArguments: TypeAlias = Mapping[str, Any]
+CallAnswer: TypeAlias = dict[str, Any] | View
 
 
-class PlainCalls:
-    """Serves them, for callers of every version."""
+class InvalidAnswer(InvalidValue):
+    """Arguments that are not an answer, with the tool result that explains why."""
 
-    def __init__(self, running: Running, telling: Telling, waiting: Waiting) -> None:
-        self._running = running
-        self._telling = telling
-        self._waiting = waiting
-        self._showing = Showing(running)
-        self._places = Places(RESULTS)
-        self._schemas: dict[str, Any] = {tool["name"]: tool["inputSchema"] for tool in listed(telling)}
-        names = telling.tools
-        self._serve: dict[str, Callable[[AnyContext, Arguments, Owner], Awaitable[Answer]]] = {
+    def __init__(self, reason: str, result: dict[str, Any]) -> None:
+        super().__init__(reason)
+        self.result = result
+
+
+class FallbackToolCalls:
+    """Serves the fallback tools to callers of every version."""
+
+    def __init__(self, runtime: ServerRuntime, messages: FallbackMessages, waiter: CallWaiter) -> None:
+        self._runtime = runtime
+        self._messages = messages
+        self._waiter = waiter
+        self._renderer = TaskRenderer(runtime)
+        self._slots = StreamSlots(RESULT_LIMITS)
+        self._schemas: dict[str, Any] = {tool["name"]: tool["inputSchema"] for tool in list_fallback_tools(messages)}
+        names = messages.tools
+        self._handlers: dict[str, Callable[[AnyContext, ToolArguments, Owner], Awaitable[CallAnswer]]] = {
             names.wait: self._wait,
             names.status: self._status,
             names.result: self._result,
@@ -120,120 +120,127 @@ class PlainCalls:
         }
 
     def has(self, name: str) -> bool:
-        """Whether a call of this name is for us, and not for a tool of the server's own."""
-        return name in self._serve and name not in self._telling.taken
+        """Return whether a call of this name is for a fallback tool, and not for one of the server's own tools."""
+        return name in self._handlers and name not in self._messages.name_conflicts
 
     async def __call__(self, ctx: AnyContext, params: CallToolRequestParams, owner: Owner) -> HandlerResult:
         try:
             if is_next_round(ctx, params):
-                answer = await self._go_on(ctx, await self._waiting.answered(params, owner))
+                answer = await self._resume_wait(ctx, await self._waiter.accept_answers(params, owner))
             else:
-                arguments = _read(params.arguments)
+                arguments = _normalize(params.arguments)
                 await asyncio.to_thread(_check, params.name, self._schemas[params.name], arguments)
-                answer = await self._serve[params.name](ctx, arguments, owner)
+                answer = await self._handlers[params.name](ctx, arguments, owner)
             return await self._ended(answer) if isinstance(answer, View) else {**COMPLETE, **answer}
         except TaskNotFound as error:
-            told = self._telling.unknown(error.task_id, may_list=owner.may_list)
+            told = self._messages.unknown_task(error.task_id, may_list=owner.may_list)
             refusal, task_id = as_protocol_error(error), error.task_id
         except RaincheckError as error:
             refusal, task_id = as_protocol_error(error), None
-            told = error.told if isinstance(error, NotAnAnswer) else refused(squeezed(refusal.error.message))
+            told = (
+                error.result if isinstance(error, InvalidAnswer) else error_result(clip_middle(refusal.error.message))
+            )
         code = refusal.error.code
-        audit.note(audit.REFUSED, owner, method=ctx.method, tool=params.name, task_id=task_id, code=code)
+        audit.log_event(audit.REFUSED, owner, method=ctx.method, tool=params.name, task_id=task_id, code=code)
         return {**told, **COMPLETE}
 
     async def _ended(self, view: View) -> dict[str, Any]:
-        """The result of a task. A model reads of an error more surely than a host passes one on."""
+        """Render the result of a terminal task, with a protocol error as a tool error.
+
+        A model reads a tool error reliably, while a host may not pass on a protocol error.
+        """
         try:
-            return await self._showing.answer(view)
+            return await self._renderer.render_result(view)
         except MCPError as error:
             is_cancelled = view.task.phase is Phase.CANCELLED
-            why = described(view.task) if is_cancelled else f"{view.task.tool.name} failed: {error.error.message}"
-            return {**refused(why), **COMPLETE}
+            why = describe_task(view.task) if is_cancelled else f"{view.task.tool.name} failed: {error.error.message}"
+            return {**error_result(why), **COMPLETE}
 
-    async def _wait(self, ctx: AnyContext, arguments: Arguments, owner: Owner) -> Answer:
+    async def _wait(self, ctx: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
-        return view if view.task.is_terminal else await self._go_on(ctx, view.task)
+        return view if view.task.is_terminal else await self._resume_wait(ctx, view.task)
 
-    async def _go_on(self, ctx: AnyContext, task: Task) -> Answer:
-        with self._places.taken(task.owner, 1):
-            return await self._waiting.wait(ctx, task, self._telling.wait)
+    async def _resume_wait(self, ctx: AnyContext, task: Task) -> CallAnswer:
+        with self._slots.acquire(task.owner, 1):
+            return await self._waiter.wait(ctx, task, self._messages.wait)
 
-    async def _status(self, _: AnyContext, arguments: Arguments, owner: Owner) -> dict[str, Any]:
-        now = self._running.options.clock.now()
+    async def _status(self, _: AnyContext, arguments: ToolArguments, owner: Owner) -> dict[str, Any]:
+        now = self._runtime.options.clock.now()
         if "task_id" in arguments:
             view = await self._view(arguments, owner)
-            return self._telling.status(view, now, self._running.left_of(view.task))
+            return self._messages.status(view, now, self._runtime.estimate_remaining(view.task))
         if not owner.may_list:
-            return refused("This server can't tell whose tasks are yours: give a task_id, or call the tool again.")
+            return error_result("This server can't tell whose tasks are yours: give a task_id, or call the tool again.")
         tool = arguments.get("tool")
-        page = await self._running.engine.list_tasks(owner=owner, tool=tool)
-        # Those that go on first: they are what is looked for.
+        page = await self._runtime.engine.list_tasks(owner=owner, tool=tool)
+        # Running tasks first: the model is looking for those.
         found = sorted(page.tasks, key=lambda task: task.is_terminal)
-        return self._telling.latest(found[:MOST_LISTED], now, tool)
+        return self._messages.latest_tasks(found[:MAX_LISTED], now, tool)
 
-    async def _result(self, _: AnyContext, arguments: Arguments, owner: Owner) -> Answer:
+    async def _result(self, _: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
-        return view if view.task.is_terminal else self._waiting.tell(view)
+        return view if view.task.is_terminal else self._waiter.describe_unfinished(view)
 
-    async def _cancel(self, _: AnyContext, arguments: Arguments, owner: Owner) -> dict[str, Any]:
+    async def _cancel(self, _: AnyContext, arguments: ToolArguments, owner: Owner) -> dict[str, Any]:
         task_id = _id_of(arguments)
         try:
-            task = await self._running.engine.cancel(task_id, owner=owner)
+            task = await self._runtime.engine.cancel(task_id, owner=owner)
         except IllegalTransition:
-            return self._telling.too_late(await self._running.engine.task(task_id, owner=owner))
+            return self._messages.already_ended(await self._runtime.engine.task(task_id, owner=owner))
         except CancelRefused as refused:
-            task = await self._running.engine.task(task_id, owner=owner)
-            return self._telling.too_late(task) if task.is_terminal else self._telling.goes_on(task, refused)
-        audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)
-        return self._telling.cancelled(task)
+            task = await self._runtime.engine.task(task_id, owner=owner)
+            return (
+                self._messages.already_ended(task) if task.is_terminal else self._messages.cancel_refused(task, refused)
+            )
+        audit.log_event("cancelled", owner, task_id=task.id, tool=task.tool.name)
+        return self._messages.cancelled(task)
 
-    async def _answer(self, ctx: AnyContext, arguments: Arguments, owner: Owner) -> Answer:
+    async def _answer(self, ctx: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
         if view.task.is_terminal:
             return await self._not_used(view)
         waiting = {one.key: one for one in view.inputs}
         if not waiting:
-            raise NotAnAnswer("nothing is asked", self._telling.nothing_asked(view.task))
+            raise InvalidAnswer("nothing is asked", self._messages.no_open_question(view.task))
         key = arguments.get("key", next(iter(waiting)) if len(waiting) == 1 else None)
         if key not in waiting:
             why = "say with `key` which question it answers" if key is None else f"no question has the key {key!r}"
-            raise NotAnAnswer(why, self._telling.not_an_answer(view, why))
+            raise InvalidAnswer(why, self._messages.invalid_answer(view, why))
         try:
-            await self._keep(view.task, waiting[key], arguments)
+            await self._submit_answer(view.task, waiting[key], arguments)
         except InvalidValue as error:
             why = str(error).removeprefix(f"the answer to {key!r} is not what was asked for: ")
-            raise NotAnAnswer(why, self._telling.not_an_answer(view, why)) from error
+            raise InvalidAnswer(why, self._messages.invalid_answer(view, why)) from error
         except IllegalTransition:
-            # It has just ended.
+            # The task has just ended.
             return await self._not_used(await self._view(arguments, owner))
-        return await self._go_on(ctx, view.task)
+        return await self._resume_wait(ctx, view.task)
 
     async def _not_used(self, view: View) -> dict[str, Any]:
-        return self._telling.not_used(view.task, await self._ended(view))
+        return self._messages.answer_not_used(view.task, await self._ended(view))
 
-    async def _keep(self, task: Task, question: InputRequest, arguments: Arguments) -> None:
-        engine, action = self._running.engine, arguments.get("action", "accept")
+    async def _submit_answer(self, task: Task, question: InputRequest, arguments: ToolArguments) -> None:
+        engine, action = self._runtime.engine, arguments.get("action", "accept")
         if action != "accept" and question.kind is not InputKind.ELICITATION:
             refusal = ProtocolError(f"the caller said: {action}", REJECTED)
-            await engine.refuse(task.id, question.key, refusal, owner=task.owner)
+            await engine.answer_with_error(task.id, question.key, refusal, owner=task.owner)
             return
-        answer = {"action": action} if action != "accept" else answer_to(question, arguments)
+        answer = {"action": action} if action != "accept" else parse_answer(question, arguments)
         await engine.answer(task.id, {question.key: answer}, owner=task.owner)
 
-    async def _view(self, arguments: Arguments, owner: Owner) -> View:
-        return await self._running.engine.view(_id_of(arguments), owner=owner)
+    async def _view(self, arguments: ToolArguments, owner: Owner) -> View:
+        return await self._runtime.engine.view(_id_of(arguments), owner=owner)
 
 
-def _id_of(arguments: Arguments) -> str:
+def _id_of(arguments: ToolArguments) -> str:
     task_id: str = arguments["task_id"].strip()
-    if len(task_id) > LONGEST_ID:
-        raise TaskNotFound(f"{task_id[:LONGEST_ID]}…")
+    if len(task_id) > MAX_ID_LENGTH:
+        raise TaskNotFound(f"{task_id[:MAX_ID_LENGTH]}…")
     return task_id
 
 
-def _read(arguments: Arguments | None) -> dict[str, Any]:
-    """What was given. Some models give null or "" for nothing, an object as text, or only the text in it."""
+def _normalize(arguments: ToolArguments | None) -> dict[str, Any]:
+    """Normalize arguments: some models send null or "" for an empty value, an object as text, or only its text."""
     given = {name: value for name, value in (arguments or {}).items() if value not in (None, "")}
     if isinstance(answer := given.get("answer"), str):
         try:
@@ -244,8 +251,8 @@ def _read(arguments: Arguments | None) -> dict[str, Any]:
     return given
 
 
-def _check(tool: str, schema: Any, arguments: Arguments) -> None:  # noqa: ANN401 - any JSON Schema
-    """Refuse arguments that don't fit. In a thread, since what checks them is imported when it is first needed."""
+def _check(tool: str, schema: Any, arguments: ToolArguments) -> None:  # noqa: ANN401 - any JSON Schema
+    """Reject arguments that don't fit the schema. Runs in a thread, because the validator is imported on first use."""
     from jsonschema import Draft202012Validator
 
     checking: Any = Draft202012Validator(schema)

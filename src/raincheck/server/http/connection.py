@@ -12,7 +12,7 @@ REQUEST_TIMEOUT = 60.0
 """Seconds for a request to arrive, with its body. For the first request they start when the client connects."""
 
 WRITE_TIMEOUT = 60.0
-"""Seconds for which a client may leave a response unread. One that reads slowly has as long as it needs."""
+"""Seconds for which a client may leave a response unread. A client that reads slowly has as long as it needs."""
 
 TCP_OPTIONS = {
     # asyncio does this by itself only if the listening socket was created with a protocol number.
@@ -41,18 +41,18 @@ class HttpConnection(H11Protocol):
 
     @property
     def is_in_progress(self) -> bool:
-        """Whether a request has arrived whole, and its response is not complete."""
-        # None until the first request, whatever uvicorn's annotation says.
+        """Whether a request has fully arrived, and its response is not complete."""
+        # None until the first request, despite uvicorn's annotation.
         cycle = cast("object | None", self.cycle)
         return cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
 
     def is_idle_since(self, time: float) -> bool:
-        """Whether it has waited for a request from this time on, and the client has read everything."""
+        """Return whether it has waited for a request since this time, and the client has read everything."""
         return not self.is_in_progress and not self.transport.get_write_buffer_size() and self.waiting_since <= time
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as uvicorn has it
         super().connection_made(transport)
-        # It fails if the client has left already.
+        # This fails if the client has already disconnected.
         with suppress(OSError):
             connection = transport.get_extra_info("socket")
             for name, value in TCP_OPTIONS.items():
@@ -65,10 +65,10 @@ class HttpConnection(H11Protocol):
         before = self.conn.their_state, self.cycle
         try:
             super().data_received(data)
-        except h11.LocalProtocolError:  # the body is invalid, but a response has begun already
+        except h11.LocalProtocolError:  # the body is invalid, but a response has already started
             self.transport.abort()
         if before[0] is h11.SEND_BODY and before != (self.conn.their_state, self.cycle):
-            self._stop_request_timer()  # of the body, even if the next request has begun
+            self._stop_request_timer()  # of the body, even if the next request has started
         self._update_request_timer()
 
     def on_response_complete(self) -> None:
@@ -93,7 +93,7 @@ class HttpConnection(H11Protocol):
             self._write_timer = self.loop.call_later(WRITE_TIMEOUT, self._abort_if_unread, unread)
 
     def _abort_if_unread(self, size: int) -> None:
-        """Close the connection if as much is unread as before. A response that still grows is judged later."""
+        """Close the connection if as much is unread as before. A response that still grows is checked later."""
         is_growing = self.cycle.response_started and not self.cycle.response_complete and not self.flow.write_paused
         if self.transport.get_write_buffer_size() < size:
             self._update_write_timer()

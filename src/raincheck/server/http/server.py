@@ -25,23 +25,23 @@ SHUTDOWN_TIMEOUT = 2
 """Seconds for requests in progress when the server stops. A call that waits for its result may take hours."""
 
 MAX_CONNECTIONS = 10_000
-"""However many file descriptors there are."""
+"""Upper bound, however many file descriptors are available."""
 
 RESERVED_DESCRIPTORS = 256
 """File descriptors for everything but connections: the store, processes of tools, requests that tools make."""
 
 MIN_IDLE_TIME = 1.0
-"""Seconds before a connection without a request may be closed to make room: its request may be on the way."""
+"""Seconds before a connection without a request may be closed to free a slot: its request may be on the way."""
 
 RETRY_DELAY = 0.1
-"""Seconds until the next try, when there is no room for a connection."""
+"""Seconds until the next attempt to accept, when there is no slot for a connection."""
 
 RECOVERY_TIME = 5.0
 """Seconds without a shortage until it counts as over."""
 
 
 def max_connections() -> int:
-    """Connections that the limit of open files allows (`ulimit -n`), after the reserve."""
+    """Return the number of connections that the limit of open files allows (`ulimit -n`), after the reserve."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
@@ -49,13 +49,13 @@ def max_connections() -> int:
 
 
 def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """Keep all records of uvicorn but those about requests that it cancels when it stops."""
+    """Return whether a record of uvicorn is not about requests that uvicorn cancels when it stops."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, asyncio.CancelledError) and not str(record.msg).startswith("Cancel %s running task")
 
 
 class HttpServer(uvicorn.Server):
-    """Serves an application on sockets that listen, until `handle_exit` is called.
+    """Serves an application on listening sockets until `handle_exit` is called.
 
     It accepts connections itself: asyncio would accept until no file descriptor is left for the store.
     """
@@ -86,7 +86,7 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets=[])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop serving. Requests that are cut off are one line in the log, not a traceback for each."""
+        """Stop serving. Cancelled requests are one line in the log, not a traceback for each."""
         log = logging.getLogger("uvicorn.error")
         log.addFilter(_is_no_cancellation)
         try:
@@ -124,10 +124,10 @@ class HttpServer(uvicorn.Server):
                 await asyncio.sleep(RETRY_DELAY)
 
     async def _accept_connection(self, listening: socket.socket) -> None:
-        """Accept a connection, unless the client has left already.
+        """Accept a connection, unless the client has already disconnected.
 
         Raises:
-            OSError: there is no room for it, so it waits in the backlog of the socket, or the network failed.
+            OSError: there is no slot, so the connection waits in the backlog of the socket, or the network failed.
         """
         if len(self.server_state.connections) >= self.max_connections:
             raise OSError(errno.EMFILE, f"limit of {self.max_connections} connections reached")
@@ -140,7 +140,7 @@ class HttpServer(uvicorn.Server):
         return HttpConnection(self.config, self.server_state, self.lifespan.state)
 
     def _make_room(self) -> None:
-        """Close the connections that have waited for a request for longest, a few at once."""
+        """Close the connections that have been idle the longest, a few at once."""
         latest = asyncio.get_running_loop().time() - MIN_IDLE_TIME
         connections = cast("set[HttpConnection]", self.server_state.connections)
         idle = [connection for connection in connections if connection.is_idle_since(latest)]

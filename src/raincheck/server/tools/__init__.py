@@ -1,1 +1,1 @@
-"""The tools that a server offers, and how their calls are run as tasks."""
+"""The tools that a server offers, and the tasks that run their calls."""

@@ -1,9 +1,8 @@
-"""How the calls of one tool become tasks.
+"""Define the policy by which calls of one tool become tasks, and when a repeated call joins an existing task.
 
-Calls that are made again. A host that gave up on a call, and makes the same one again, is joined to its task.
-
-Only where the author says that doing it twice is no more than doing it once: then the key is made of the arguments. It
-is free again as soon as somebody has the result, so that whoever asks later has it done anew.
+A host that times out on a call, and makes the same call again, is joined to its task. That happens only where the
+author declares that the tool is idempotent: then the key is derived from the arguments. The key is free again as soon
+as a caller has retrieved the result, so that a later call runs again.
 """
 
 import hashlib
@@ -11,44 +10,44 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from raincheck.core.create import digest_request
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
-from raincheck.engine.settings import LONGEST_TIMEOUT, check_seconds
+from raincheck.engine.settings import MAX_TIMEOUT, check_seconds
 from raincheck.engine.tool import ToolSettings
 from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.wire.results import KEY_IN_META
+from raincheck.wire.results import IDEMPOTENCY_META_KEY
 
-SAME = "the same call as "
-"""Begins the keys that are made of arguments."""
+ARGUMENTS_KEY_PREFIX = "the same call as "
+"""Prefix of the keys that are derived from arguments."""
 
-JOINED_WITHIN = timedelta(minutes=10)
-"""For how long after its end a task whose result nobody has had is what the same call gets."""
-
-
-def key_of(tool: str, arguments: Mapping[str, Json]) -> str:
-    """What tells a call from others of the same owner, where only its arguments do."""
-    return SAME + digest_request(tool, arguments)
+JOIN_WINDOW = timedelta(minutes=10)
+"""Time after its end in which a task with an unretrieved result is returned to the same call."""
 
 
-def theirs(key: str) -> str:
-    """A caller's own key, which is never taken for one of these."""
-    return f"a caller's: {key}" if key.startswith(SAME) else key
+def arguments_key(tool: str, arguments: Mapping[str, Json]) -> str:
+    """Return the key of a call that only its arguments distinguish from other calls of its owner."""
+    return ARGUMENTS_KEY_PREFIX + digest_request(tool, arguments)
+
+
+def escape_caller_key(key: str) -> str:
+    """Return a caller's own key so that it is never taken for a derived one."""
+    return f"a caller's: {key}" if key.startswith(ARGUMENTS_KEY_PREFIX) else key
 
 
 def is_joined_by_arguments(task: Task) -> bool:
-    return task.idempotency_key is not None and task.idempotency_key.startswith(SAME)
+    return task.idempotency_key is not None and task.idempotency_key.startswith(ARGUMENTS_KEY_PREFIX)
 
 
-def is_of_no_use(task: Task, now: datetime) -> bool:
-    """Whether a call that is made now wants nothing of the task that the same call began before."""
+def is_stale(task: Task, now: datetime) -> bool:
+    """Return whether the task of an earlier, identical call is of no use to a call that is made now."""
     if task.finished_at is None or not is_joined_by_arguments(task):
         return False
-    return task.phase is Phase.CANCELLED or now - task.finished_at > JOINED_WITHIN
+    return task.phase is Phase.CANCELLED or now - task.finished_at > JOIN_WINDOW
 
 
 Mode: TypeAlias = Literal["auto", "required", "forbidden"]
@@ -56,50 +55,58 @@ Mode: TypeAlias = Literal["auto", "required", "forbidden"]
 IdempotencyKey: TypeAlias = str | Callable[[Mapping[str, Json]], str | None]
 """The name of an argument, or a function of all arguments; None where a call has no key."""
 
-LONGEST_KEY = 200
+MAX_KEY_LENGTH = 200
 
-LONGEST_INLINE = 45.0
-"""Seconds: hosts give up after about a minute."""
+MAX_INLINE_WAIT = 45.0
+"""Seconds. Hosts time out after about a minute."""
 
 
-class ServedSettings(ToolSettings, total=False):
-    """What can be said of a tool that is served. `TaskPolicy` and `TaskTool` have the defaults and the meanings."""
+class ServedToolSettings(ToolSettings, total=False):
+    """Settings of a served tool. `TaskPolicy` and `TaskTool` document the defaults and the meanings."""
 
     mode: Mode
     inline_for: float | None
     expected: float | None
     idempotency: IdempotencyKey | None
-    meanwhile: str | None
+    immediate_response: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPolicy:
-    """How the calls of one tool become tasks. Whatever it says, each of them runs as one, and survives a crash."""
+    """The policy by which calls of one tool become tasks. Under any policy, each call runs as a durable task."""
 
     mode: Mode = "auto"
-    """`"auto"`: a call becomes a task where that is worth it, by how long calls of this tool take, and every caller is
-    served: one that can't take a task waits, and is told how to go on. `"required"`: only for callers that can take a
-    task. `"forbidden"`: everybody waits for the result."""
-    inline_for: float | None = None
-    """Seconds in which a call that ends is answered with its result, and its caller never sees a task. None: what suits
-    the durations that were measured."""
-    expected: float | None = None
-    """Seconds that a call takes, for as long as there are no measurements."""
-    idempotency: IdempotencyKey | None = None
-    """What makes two calls of one owner the same: a repeated one gets the first one's task."""
+    """Which callers get a task.
 
-    meanwhile: str | None = None
-    """What the model of a 2025-11-25 host may read while there is no result yet; a short sentence of ours if None."""
+    `"auto"`: a call becomes a task where that is worth it, by how long calls of this tool take, and every caller is
+    served: one that can't accept a task waits, and is told how to continue. `"required"`: only for callers that accept
+    tasks. `"forbidden"`: every caller waits for the result.
+    """
+    inline_for: float | None = None
+    """Seconds in which a call that ends is answered with its result, and its caller never sees a task.
+
+    None: chosen to suit the measured durations.
+    """
+    expected: float | None = None
+    """Seconds that a call is expected to take, until there are measurements."""
+    idempotency: IdempotencyKey | None = None
+    """What makes two calls of one owner the same: a repeated call gets the task of the first."""
+
+    immediate_response: str | None = None
+    """Text for the model of a 2025-11-25 host while there is no result yet; a short default sentence if None."""
 
     def __post_init__(self) -> None:
-        if self.meanwhile is not None and (not isinstance(self.meanwhile, str) or not self.meanwhile.strip()):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
-            raise ConfigurationError(f"meanwhile is a sentence for a model to read, not {self.meanwhile!r}")
+        text = cast("object", self.immediate_response)  # not every caller is type-checked
+        if text is not None and not (isinstance(text, str) and text.strip()):
+            raise ConfigurationError(
+                f"immediate_response is a sentence for a model to read, not {self.immediate_response!r}"
+            )
         if self.mode not in get_args(Mode):
             raise ConfigurationError(f'mode is "auto", "required" or "forbidden", not {self.mode!r}')
         if self.inline_for is not None:
-            check_seconds("inline_for", self.inline_for, least=0, most=LONGEST_INLINE)
+            check_seconds("inline_for", self.inline_for, minimum=0, maximum=MAX_INLINE_WAIT)
         if self.expected is not None:
-            check_seconds("expected", self.expected, least=0, most=LONGEST_TIMEOUT)
+            check_seconds("expected", self.expected, minimum=0, maximum=MAX_TIMEOUT)
         if self.idempotency is not None and not isinstance(self.idempotency, str) and not callable(self.idempotency):
             raise ConfigurationError(
                 f"idempotency is the name of an argument or a function of the arguments, not {self.idempotency!r}"
@@ -107,21 +114,22 @@ class TaskPolicy:
 
     @property
     def task_support(self) -> str:
-        """The word of 2025-11-25 for the mode."""
+        """The name of the mode in 2025-11-25."""
         return "optional" if self.mode == "auto" else self.mode
 
-    def key_of(
+    def idempotency_key(
         self, tool: str, arguments: Mapping[str, Json], meta: Mapping[str, Any] | None, owner: Owner
     ) -> str | None:
-        """What tells this call from others of the same owner; None if nothing does. A caller's own key goes first.
+        """Return the key that identifies this call within its owner, or None. A caller's own key takes precedence.
 
-        An owner who can't be told from others has none: two strangers who order the same are two.
+        An owner that can't be distinguished from others gets no derived key: the same order from two unknown callers is two
+        orders.
 
         Raises:
-            InvalidValue: there should be one, and it is no text.
+            InvalidValue: there should be a key, and it is not a string.
         """
-        if meta is not None and KEY_IN_META in meta:
-            return theirs(_text(meta[KEY_IN_META], f"`_meta[{KEY_IN_META!r}]`"))
+        if meta is not None and IDEMPOTENCY_META_KEY in meta:
+            return escape_caller_key(_text(meta[IDEMPOTENCY_META_KEY], f"`_meta[{IDEMPOTENCY_META_KEY!r}]`"))
         if self.idempotency is None or not owner.may_list:
             return None
         if callable(self.idempotency):
@@ -136,8 +144,8 @@ class TaskPolicy:
 
 
 def _shortened(key: str) -> str:
-    """A key that can be read if it is short, and kept if it is long."""
-    return key if len(key) <= LONGEST_KEY else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    """Return a short key as it is, to stay readable, and a long key as its hash, to fit into the store."""
+    return key if len(key) <= MAX_KEY_LENGTH else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
 def _text(value: object, what: str) -> str:

@@ -1,4 +1,7 @@
-"""What a tool returns or raises: as a task keeps it, always the JSON of a `CallToolResult`; and as a call gives it."""
+"""Convert the results and errors of tools for a task to store, and stored results for a call to return.
+
+A task always stores the JSON of a `CallToolResult`.
+"""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -15,21 +18,21 @@ from raincheck.core.records import View
 from raincheck.errors import ProtocolError, ToolError
 from raincheck.tracebacks import text_logger
 from raincheck.wire import errors
-from raincheck.wire.errors import chose_its_error, error_of
+from raincheck.wire.errors import error_of, is_protocol_error
 from raincheck.wire.fields import outcome_of
 from raincheck.wire.results import tool_result
 
 logger = text_logger(__name__)
 
 COMPLETE = {"resultType": "complete"}
-"""What the SDK wants said of every result, and leaves out where a version does not know it."""
+"""The field that the SDK requires in every result, and leaves out in versions that don't have it."""
 
 
-def keep_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
-    """The result of a call as JSON.
+def encode_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
+    """Encode the result of a call as JSON.
 
     Raises:
-        ToolError: it reports an error: the same JSON, as the content of one.
+        ToolError: the result reports an error. The content of the error is the same JSON.
     """
     kept = as_json(result or {"content": []})
     if kept.get("isError"):
@@ -38,48 +41,48 @@ def keep_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
 
 
 def error_result(message: str) -> CallToolResult:
-    """A result that tells of an error."""
+    """Return a result that reports an error."""
     return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
 
 
 def as_json(result: BaseModel | Mapping[str, Any]) -> dict[str, Json]:
-    """A result without what belongs to one version of the protocol: a task may be read in another."""
+    """Return a result without the fields of one protocol version, because a task may be read in another."""
     if isinstance(result, BaseModel):
         result = result.model_dump(by_alias=True, mode="json", exclude_none=True)
     return {name: value for name, value in result.items() if name != "resultType"}
 
 
 def text_of(result: Mapping[str, Json]) -> str:
-    """What a result says, in words."""
+    """Return the text of a result."""
     blocks = cast("list[Mapping[str, Any]]", result.get("content") or [])
     texts = [str(block["text"]) for block in blocks if "text" in block]
     return "\n".join(texts) or "the tool reports an error"
 
 
 def value_of(result: Json) -> Json:
-    """What of a result another tool gets: the value that was returned, as far as the protocol kept it."""
+    """Return the value of a result for another tool: the returned value, as far as the protocol preserved it."""
     if not isinstance(result, Mapping):
         return result
     if "structuredContent" not in result:
         return text_of(result) if result.get("content") else None
     structured = result["structuredContent"]
-    # So the SDK wraps what is no object by itself.
+    # The SDK wraps a value that is not an object like this.
     if isinstance(structured, Mapping) and set(structured) == {"result"}:
         return structured["result"]
     return structured
 
 
 def call_result(view: View) -> dict[str, Any]:
-    """What the call of a task that has ended returns.
+    """Return the result of a terminal task as the result of its call.
 
     Raises:
-        MCPError: it returns nothing, and this is why.
+        MCPError: the call returns this error instead.
     """
     match view.task.status:
         case Status.COMPLETED:
             return {**tool_result(view.task, outcome_of(view)), **COMPLETE}
-        case Status.FAILED if not chose_its_error(view):
-            # As the SDK tells of a crash, so that the model reads of it.
+        case Status.FAILED if not is_protocol_error(view):
+            # In the way the SDK reports a crash, so that the model reads it.
             return {**as_json(error_result(error_of(view)["message"])), **COMPLETE}
         case Status.FAILED:
             error = error_of(view)
@@ -88,11 +91,11 @@ def call_result(view: View) -> dict[str, Any]:
             raise MCPError(errors.CANCELLED, view.task.status_message or "the call was cancelled")
 
 
-class TellingErrors:
-    """Turns the SDK's errors into ours: those for the caller to read, and those that are the protocol's.
+class SdkErrorMapping:
+    """Context manager that converts the SDK's errors to raincheck's: those for the caller, and those of the protocol.
 
     Raises:
-        ToolError, ProtocolError: what the body meant.
+        ToolError, ProtocolError: the error that the body meant.
     """
 
     def __enter__(self) -> None:
@@ -105,14 +108,14 @@ class TellingErrors:
 
 
 def _meant(error: BaseException) -> BaseException | None:
-    """What a body's error says in our words; None if it stands for itself."""
+    """Convert a body's error to an error of raincheck; return None if it needs no conversion."""
     match error:
         case ToolError() if isinstance(error.content, Mapping):
             return None
         case MCPError():
             return ProtocolError(error.error.message, error.error.code, error.error.data)
         case UnexpectedToolError() | UnexpectedResourceError():
-            # The SDK's words for a crash. Whether it is tried again depends on what it was.
+            # The SDK's wrapper for a crash. Its cause decides whether the task is retried.
             return error.__cause__
         case ToolError() | SdkToolError() | ResourceError():
             return ToolError(str(error), content=as_json(error_result(str(error))))
@@ -121,9 +124,9 @@ def _meant(error: BaseException) -> BaseException | None:
 
 
 def describe_failure(tool: str, error: Exception) -> CallToolResult:
-    """The answer to a call that came to nothing before its task began, as the SDK itself would put it.
+    """Return the answer to a call that failed before its task started, as the SDK itself would put it.
 
-    Wrong arguments, and what a resolver said on purpose, are for the model to read. A crash is not.
+    Wrong arguments, and errors that a resolver raised on purpose, are for the model to read. A crash is not.
     """
     is_meant = isinstance(error, ValidationError | SdkToolError | ResourceError)
     if is_meant and not isinstance(error, UnexpectedToolError | UnexpectedResourceError):

@@ -1,10 +1,10 @@
-"""What a body finds of the SDK when it runs as a task: a context whose caller may be gone.
+"""Provide the SDK's context to bodies that run as tasks, whose caller may be gone.
 
-The request that a task came from has been answered, its connection is closed, and the process is perhaps another. So a
+The request that created a task has been answered, its connection is closed, and the process may be another one. So a
 body that asks for the SDK's `Context` gets one that works on the task: progress is the task's, questions are asked
 through the task and survive a crash, and what needs the connection itself is dropped or refused.
 
-Calls in several rounds: what the SDK answers with `InputRequiredResult`, a task asks by itself.
+In a call of several rounds, the task itself sends the input requests that the SDK returns in `InputRequiredResult`.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
-KINDS: Mapping[str, tuple[InputKind, str]] = {
+INPUT_KINDS: Mapping[str, tuple[InputKind, str]] = {
     "elicitation/create": (InputKind.ELICITATION, "elicit"),
     "sampling/createMessage": (InputKind.SAMPLING, "sample"),
     "roots/list": (InputKind.ROOTS, "roots"),
 }
-"""What a request to a caller is to a task, and the name it is asked under."""
+"""The kind of input request that a request to a caller becomes in a task, and its default name."""
 
 
 class TaskSession(ServerSession):
-    """A session with whoever reads the task. Nothing of it needs a connection."""
+    """A session with the caller of a task. It needs no connection."""
 
     def __init__(self, task: TaskContext) -> None:  # pyright: ignore[reportMissingSuperCall] - there is no connection to give it
         self._task = task
@@ -82,10 +82,10 @@ class TaskSession(ServerSession):
         result_type: type[ResultT],
         request_read_timeout_seconds: float | None = None,  # noqa: ARG002 - it waits as long as it takes
         metadata: ServerMessageMetadata | None = None,  # noqa: ARG002 - there is one channel
-        progress_callback: ProgressFnT | None = None,  # noqa: ARG002 - nobody tells
+        progress_callback: ProgressFnT | None = None,  # noqa: ARG002 - there is no progress
     ) -> ResultT:
-        """Ask through the task. It waits as long as it takes, and holds no worker meanwhile."""
-        return result_type.model_validate(await ask(self._task, request), by_name=False)
+        """Ask through the task. It waits for as long as it takes, and holds no worker slot meanwhile."""
+        return result_type.model_validate(await ask_caller(self._task, request), by_name=False)
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         await self._task.progress(progress, total, message)
@@ -97,21 +97,21 @@ class TaskSession(ServerSession):
         logger.debug("task %s said (%s): %s", shorten_id(self._task.id), level, data)
 
 
-async def ask(task: TaskContext, request: ServerRequest, name: str | None = None) -> Json:
-    """Ask the caller of a task something, in the words of the protocol.
+async def ask_caller(task: TaskContext, request: ServerRequest, name: str | None = None) -> Json:
+    """Send a protocol request to the caller of a task.
 
     Raises:
-        MCPError: tasks can't ask that, or the caller answers with an error.
+        MCPError: tasks can't send that request, or the caller answers with an error.
     """
-    if request.method not in KINDS:
+    if request.method not in INPUT_KINDS:
         raise MCPError(INVALID_REQUEST, f"a task can't send {request.method}: its caller need not be connected")
-    kind, usual_name = KINDS[request.method]
+    kind, usual_name = INPUT_KINDS[request.method]
     params = request.params
     body = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
     try:
         return await task.ask(kind, cast("Json", body), name=name or usual_name)
     except ProtocolError as error:
-        # Bodies that know the SDK know its errors.
+        # Bodies that know the SDK expect its errors.
         raise MCPError(error.code, str(error), error.data) from error
 
 
@@ -127,39 +127,39 @@ def _declared(capabilities: ClientCapabilities) -> Mapping[str, Any]:
     return capabilities.model_dump(exclude_none=True)
 
 
-class Workplace:
-    """Makes what bodies get of the SDK, for one server."""
+class SdkContextFactory:
+    """Makes the SDK contexts that bodies get, for one server."""
 
     def __init__(self, server: MCPServer[Any] | None) -> None:
         self.server = server
-        self.states: dict[object, Any] = {}
-        """What the server's own lifespan gave, for each time it was entered and not left yet. Bodies see the latest."""
+        self.lifespan_states: dict[object, Any] = {}
+        """State of the server's own lifespan, for each time it is entered and not yet left. Bodies see the latest."""
 
-    def first_round(self, task: TaskContext, name: str, arguments: Mapping[str, Json]) -> CallToolRequestParams:
-        """The call as it was when its task began: with what was answered before."""
+    def call_params(self, task: TaskContext, name: str, arguments: Mapping[str, Json]) -> CallToolRequestParams:
+        """Return the call as it was when its task started, with the answers that were given before."""
         answers = answers_of(task.caller)
         if not answers:
-            # As it was when it came in, where it was validated.
+            # Unchanged since the server received and validated it.
             return CallToolRequestParams.model_construct(name=name, arguments=dict(arguments))
         return CallToolRequestParams.model_validate({"name": name, "arguments": arguments, **answers}, by_name=False)
 
     def request_context(self, task: TaskContext, params: CallToolRequestParams) -> AnyContext:
-        """For the handlers of a low-level server."""
+        """Return a request context for the handlers of a low-level server."""
         return ServerRequestContext(
             session=TaskSession(task),
-            lifespan_context=next(reversed(self.states.values()), dict[str, Any]()),
+            lifespan_context=next(reversed(self.lifespan_states.values()), dict[str, Any]()),
             protocol_version=LATEST_MODERN_VERSION,
             method="tools/call",
             params=params.model_dump(by_alias=True, mode="json", exclude_none=True),
             request_id=task.id,
         )
 
-    def context(self, task: TaskContext, params: CallToolRequestParams) -> Context[Any, Any]:
-        """For tools and resolvers of an `MCPServer`, in a task."""
-        return self.context_of(self.request_context(task, params), params)
+    def task_context(self, task: TaskContext, params: CallToolRequestParams) -> Context[Any, Any]:
+        """Return a context for tools and resolvers of an `MCPServer`, in a task."""
+        return self.context_for_request(self.request_context(task, params), params)
 
-    def context_of(self, ctx: AnyContext, params: CallToolRequestParams) -> Context[Any, Any]:
-        """The same for a request: what the server itself would give them."""
+    def context_for_request(self, ctx: AnyContext, params: CallToolRequestParams) -> Context[Any, Any]:
+        """Return a context for a request, as the server itself would make it."""
         assert self.server is not None  # noqa: S101 - only tools of such a server ask for it
         return Context(
             request_context=ctx, mcp_server=self.server, input_params=params, subscriptions=bus_of(self.server)
@@ -168,37 +168,37 @@ class Workplace:
 
 T = TypeVar("T")
 
-MOST_ROUNDS = 100
-"""A call that asks more often than that asks in circles."""
+MAX_ROUNDS = 100
+"""Most rounds of a call. A call that asks more often asks in circles."""
 
 
-async def resolve(
+async def run_resolvers(
     tool: SdkTool, arguments: Mapping[str, Any], context: Context[Any, Any]
 ) -> dict[str, Any] | InputRequiredResult:
-    """What the resolvers of a tool find out, or what has to be asked for it."""
+    """Return the values that the resolvers of a tool find, or the input that they require."""
     found = await resolve_arguments(tool.resolved_params, tool.resolver_plans, arguments, context)
     return found if isinstance(found, InputRequiredResult) else dict(found)
 
 
-async def play_rounds(
+async def run_rounds(
     task: TaskContext,
     params: CallToolRequestParams,
-    play: Callable[[CallToolRequestParams], Awaitable[T | InputRequiredResult]],
-    first: InputRequiredResult | None = None,
+    run_round: Callable[[CallToolRequestParams], Awaitable[T | InputRequiredResult]],
+    first_result: InputRequiredResult | None = None,
 ) -> T:
-    """Play a call round by round, until it needs no more input. Questions are asked through the task.
+    """Run a call round by round, until it needs no more input. Questions are asked through the task.
 
-    `first` is what the first round came to, if that has been played.
+    `first_result` is the result of the first round, if that has run already.
 
     Raises:
-        ToolError: it never ends.
+        ToolError: the call never ends.
     """
-    for _ in range(MOST_ROUNDS):
-        result, first = first or await play(params), None
+    for _ in range(MAX_ROUNDS):
+        result, first_result = first_result or await run_round(params), None
         if not isinstance(result, InputRequiredResult):
             return result
         requests = result.input_requests or {}
-        answers: list[Any] = await asyncio.gather(*(ask(task, one, name=key) for key, one in requests.items()))
+        answers: list[Any] = await asyncio.gather(*(ask_caller(task, one, name=key) for key, one in requests.items()))
         params = CallToolRequestParams.model_validate(
             {
                 "name": params.name,
@@ -208,4 +208,4 @@ async def play_rounds(
             },
             by_name=False,
         )
-    raise ToolError(f"tool {params.name!r} has asked for input {MOST_ROUNDS} times without an end")
+    raise ToolError(f"tool {params.name!r} has asked for input {MAX_ROUNDS} times without an end")

@@ -1,15 +1,17 @@
-"""Tells callers that there are other tools now: `notifications/tools/list_changed`, in each generation's own way.
+"""Add to the tool lists of a server, and notify callers when the tools change.
 
-Since 2026 a caller asks for such news with `subscriptions/listen`, and the SDK serves that: something is published, and
-it goes out. Before, news went out on every connection, and the SDK neither keeps those nor lets an `MCPServer` say at
-the handshake that it sends any. Both are done here. It can go when the SDK does either.
+`DynamicToolList` lists the ready-made tools of a low-level server: the server makes its list itself, and ready-made
+tools are appended to it.
 
-Tells callers which tools take their keys. Only where that is said may a call be made again that got no answer.
+`ToolListChanges` sends `notifications/tools/list_changed`, in each generation's own way. Since 2026-07-28 a caller
+subscribes with `subscriptions/listen`, which the SDK serves: a published change is sent. Before, the notification is
+sent on every connection, and the SDK neither tracks those nor lets an `MCPServer` declare at the handshake that it
+sends any. This module does both. It can go when the SDK does either.
 
-A server without raincheck would begin it twice. And a caller who can't be told from others is refused a key. It is said
-to those who ask for it: for all others, tools are listed as they would be without tasks.
-
-Tools that are ready, in the list of a low-level server: it makes its list itself, and ours are put behind it.
+`IdempotencyHints` tells callers which tools accept their keys. Only where that is declared may a call that got no
+answer be repeated: a server without raincheck would start it twice, and a caller that can't be told from others is
+refused a key. It is declared to callers that ask for it: for all other callers, tools are listed as they would be
+without tasks.
 """
 
 import asyncio
@@ -27,30 +29,31 @@ from mcp_types import PaginatedRequestParams, Tool
 
 from raincheck.core.owner import OwnerKind
 from raincheck.server.caller import is_modern
-from raincheck.server.runtime import Running
+from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext, bus_of, connection_of, fields_of
-from raincheck.server.tools.registry import ServedTools
-from raincheck.wire.results import TAKES_KEYS
+from raincheck.server.tools.registry import ToolRegistry
+from raincheck.wire.results import SUPPORTS_KEYS_META_KEY
 
 METHOD = "tools/list"
 
 
-class ReadyListing:
-    """Serves `tools/list` with both."""
+class DynamicToolList:
+    """Serves `tools/list` with the server's own tools and the ready-made ones."""
 
-    def __init__(self, server: Server[Any], tools: ServedTools) -> None:
+    def __init__(self, server: Server[Any], tools: ToolRegistry) -> None:
         found = server.get_request_handler(METHOD)
         self._theirs = None if found is None else found.handler
         self._tools = tools
-        # In the place of theirs, and not as middleware: what marks tools that become tasks sees ours too.
+        # It replaces the server's handler, and is not middleware, so that what marks tools that become tasks sees these
+        # too.
         server.add_request_handler(METHOD, PaginatedRequestParams, self.serve)
 
     async def serve(self, ctx: AnyContext, params: PaginatedRequestParams) -> HandlerResult:
         page = {} if self._theirs is None else fields_of(await self._theirs(ctx, params))
         if page.get("nextCursor"):
             return page
-        ours = [_listed(tool.sdk) for tool in self._tools.ready if tool.sdk is not None]
-        # Ours are what is called by their names.
+        ours = [_listed(tool.sdk) for tool in self._tools.dynamic_tools if tool.sdk is not None]
+        # A call by name runs the ready-made tool.
         names = {tool["name"] for tool in ours}
         return page | {"tools": [*(tool for tool in page.get("tools", ()) if tool["name"] not in names), *ours]}
 
@@ -66,16 +69,16 @@ def _listed(sdk: SdkTool) -> dict[str, Any]:
     return tool.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-TOLD_WITHIN = 5.0
-"""Seconds for one connection to take the news. Its caller may have stopped reading."""
+NOTIFY_TIMEOUT = 5.0
+"""Seconds for one connection to accept the notification. Its client may have stopped reading."""
 
 
-class ToolChanges:
-    """Middleware that says at the handshake that there will be news, and knows whom to tell."""
+class ToolListChanges:
+    """Middleware that declares the notifications at the handshake, and tracks the connections to notify."""
 
     def __init__(self, server: MCPServer[Any] | None, lowlevel: Server[Any]) -> None:
         self._server = server
-        self._told: dict[int, Connection] = {}
+        self._connections: dict[int, Connection] = {}
         lowlevel.middleware.append(self)
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
@@ -89,54 +92,54 @@ class ToolChanges:
         return fields | {"capabilities": {**capabilities, "tools": tools}}
 
     def _remember(self, connection: Connection) -> None:
-        if connection.has_standalone_channel and id(connection) not in self._told:
-            self._told[id(connection)] = connection
-            connection.exit_stack.callback(self._told.pop, id(connection), None)
+        if connection.has_standalone_channel and id(connection) not in self._connections:
+            self._connections[id(connection)] = connection
+            connection.exit_stack.callback(self._connections.pop, id(connection), None)
 
-    async def tell(self) -> None:
-        """Tell everybody who wants to know."""
-        # Of a low-level server nobody knows where it publishes.
+    async def notify(self) -> None:
+        """Notify every client that wants to know."""
+        # It is unknown where a low-level server publishes.
         bus = None if self._server is None else bus_of(self._server)
         if bus is not None:
             await bus.publish(ToolsListChanged())
-        await asyncio.gather(*map(_tell, list(self._told.values())))
+        await asyncio.gather(*map(_notify_connection, list(self._connections.values())))
 
 
-async def _tell(connection: Connection) -> None:
+async def _notify_connection(connection: Connection) -> None:
     try:
-        async with asyncio.timeout(TOLD_WITHIN):
+        async with asyncio.timeout(NOTIFY_TIMEOUT):
             await connection.send_tool_list_changed()
     except TimeoutError:
-        # It lists them again some day, or its caller is gone.
+        # The client lists the tools again some day, or is gone.
         return
 
 
-class KeyListing:
-    """Middleware that marks, in a list of tools, those whose calls become tasks."""
+class IdempotencyHints:
+    """Middleware that marks the tools whose calls become tasks, in lists of tools."""
 
-    def __init__(self, running: Running, tools: ServedTools) -> None:
-        self._running = running
+    def __init__(self, runtime: ServerRuntime, tools: ToolRegistry) -> None:
+        self._runtime = runtime
         self._tools = tools
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
         asked = cast("Mapping[str, Any] | None", ctx.meta) or {}
-        if ctx.method != "tools/list" or TAKES_KEYS not in asked or not await self._takes_keys(ctx):
+        if ctx.method != "tools/list" or SUPPORTS_KEYS_META_KEY not in asked or not await self._takes_keys(ctx):
             return result
         page = fields_of(result)
         return page | {"tools": [self._marked(tool) for tool in page.get("tools", ())]}
 
     async def _takes_keys(self, ctx: AnyContext) -> bool:
-        """Whether the same call finds its task after this connection has broken, or this server has been killed."""
+        """Return whether a repeated call finds its task after this connection broke, or this server was killed."""
         try:
-            owner = await self._running.owner_of(ctx)
+            owner = await self._runtime.owner_of(ctx)
         except MCPError:
-            # If nothing is kept for this caller, it is told so when it asks for something.
+            # If the server can't store tasks for this caller, the caller gets that error when it requests something.
             return False
-        # Who is known by the session alone is somebody else in the next.
-        return self._running.is_durable and owner.may_list and owner.kind is not OwnerKind.SESSION
+        # An owner that is known only by its session is another owner in the next session.
+        return self._runtime.is_durable and owner.may_list and owner.kind is not OwnerKind.SESSION
 
     def _marked(self, tool: dict[str, Any]) -> dict[str, Any]:
         if self._tools.find(tool["name"]) is None:
             return tool
-        return tool | {"_meta": {**(tool.get("_meta") or {}), TAKES_KEYS: True}}
+        return tool | {"_meta": {**(tool.get("_meta") or {}), SUPPORTS_KEYS_META_KEY: True}}

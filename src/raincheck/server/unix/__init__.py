@@ -1,1 +1,1 @@
-"""Serving on a Unix socket."""
+"""Serve on a Unix socket."""

@@ -1,4 +1,4 @@
-"""A Unix socket for one server at a time and for one user alone. All of it blocks, so it is for a thread."""
+"""Bind a Unix socket for one server at a time and for one user alone. All of it blocks: run it in a thread."""
 
 import errno
 import fcntl
@@ -17,18 +17,18 @@ from raincheck.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-OURS_ALONE = 0o600
+OWNER_ONLY = 0o600
 
-LONGEST_PATH = {"linux": 107, "darwin": 103}
-"""Bytes that an address has room for."""
+MAX_PATH_BYTES = {"linux": 107, "darwin": 103}
+"""Bytes that a socket address can hold."""
 
 CREDENTIALS = {
     "linux": (socket.SOL_SOCKET, getattr(socket, "SO_PEERCRED", 0), 12),
     "darwin": (0, 1, 76),  # SOL_LOCAL, LOCAL_PEERCRED
 }
-"""How a system is asked for the user at the other end, and how many bytes it answers. The second number is the user."""
+"""The socket option for the user of the peer, and the bytes of its value. The second integer is the user."""
 
-WHY = {
+ERROR_HINTS = {
     errno.ENOENT: "its folder does not exist: make it first",
     errno.ENOTDIR: "what should be its folder is none",
     errno.EACCES: "this user has no right to",
@@ -39,23 +39,23 @@ WHY = {
 }
 
 
-def user_of(connection: socket.socket) -> int:
-    """The user at the other end, as the system saw them connect.
+def peer_user(connection: socket.socket) -> int:
+    """Return the user of the peer, as the system saw it connect.
 
     Raises:
-        OSError: they are gone already.
+        OSError: the peer is already gone.
     """
     level, option, size = CREDENTIALS[sys.platform]
     _, user = struct.unpack_from("=iI", connection.getsockopt(level, option, size))
     return user
 
 
-class Claim:
-    """The right to serve at a path: taken by one server at a time, and free again when that lets go of it or dies.
+class SocketLock:
+    """The right to serve at a path: held by one server at a time, until that server releases it or dies.
 
-    The socket alone does not tell whether its server lives, and two that find a dead one would both replace it. So
-    there is a lock beside it, on a file that stays for as long as the socket does. The system lets go of a dead
-    process's lock by itself.
+    The socket alone does not show whether its server is alive, and two servers that find a dead one would both replace
+    it. So there is a lock beside it, on a file that exists for as long as the socket does. The system releases the lock
+    of a dead process.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -67,30 +67,30 @@ class Claim:
         self._socket: socket.socket | None = None
         self._made: os.stat_result | None = None
 
-    def take(self) -> socket.socket:
-        """Listen there. Whatever comes of it, `release` is to be called afterwards.
+    def acquire(self) -> socket.socket:
+        """Listen at the path. Call `release` afterwards, whatever the outcome.
 
         Raises:
-            ConfigurationError: that is not possible, or another server does.
+            ConfigurationError: that is not possible, or another server listens there.
         """
-        # The folder that counts is today's, whatever directory the process changes to.
+        # Resolved now, whatever directory the process changes to later.
         self.path = self.path.absolute()
         self._check()
         try:
-            self._lock = self._take_lock()
+            self._lock = self._acquire_file_lock()
             self._remove_stale()
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._bind(self._socket)
             self._made = self.path.lstat()
             self._socket.listen()
         except OSError as error:
-            why = WHY.get(error.errno or 0, error.strerror or str(error))
+            why = ERROR_HINTS.get(error.errno or 0, error.strerror or str(error))
             raise ConfigurationError(f"can't listen at {str(self.path)!r}: {why}") from error
         self._socket.setblocking(False)
         return self._socket
 
     def release(self) -> None:
-        """Stop listening, and remove what was made, if it is still there. May be called at any time, and again."""
+        """Stop listening, and remove the created files, if they still exist. Safe at any time, and repeatedly."""
         try:
             if self._made is not None and _is_there(self.path, self._made):
                 self.path.unlink()
@@ -99,7 +99,7 @@ class Claim:
         except OSError as error:
             logger.warning("the socket %s could not be removed: %s", self.path, error)
         self._made = None
-        # Not before the files are gone: until then nobody else can have the same ones.
+        # Not before the files are gone: until then no other server can have the same ones.
         if self._socket is not None:
             self._socket.close()
         if self._lock is not None:
@@ -115,15 +115,15 @@ class Claim:
             raise ConfigurationError(
                 f"{sys.platform} does not tell which user is at the other end of a Unix socket: serve HTTP or stdio"
             )
-        size, most = len(os.fsencode(self.path)), LONGEST_PATH[sys.platform]
+        size, most = len(os.fsencode(self.path)), MAX_PATH_BYTES[sys.platform]
         if size > most:
             raise ConfigurationError(
                 f"{str(self.path)!r} has {size} bytes, and the path of a Unix socket {most} at most: use a shorter one"
             )
 
-    def _take_lock(self) -> int:
+    def _acquire_file_lock(self) -> int:
         while True:
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, OURS_ALONE)
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, OWNER_ONLY)
             with ExitStack() as undo:
                 undo.callback(os.close, lock)
                 self._check_lock(os.fstat(lock))
@@ -131,7 +131,7 @@ class Claim:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
                     raise self._taken() from error
-                # Its last holder may have removed it after we opened it: then others lock another file.
+                # Its last holder may have removed it after it was opened here: then other servers lock another file.
                 if _is_there(self._lock_path, os.fstat(lock)):
                     undo.pop_all()
                     return lock
@@ -144,7 +144,7 @@ class Claim:
             )
 
     def _remove_stale(self) -> None:
-        """Remove the socket of a server that died, and nothing else."""
+        """Remove the socket of a dead server, and nothing else."""
         try:
             found = self.path.lstat()
         except FileNotFoundError:
@@ -161,24 +161,25 @@ class Claim:
                 self.path.unlink(missing_ok=True)
                 return
             except BlockingIOError as error:
-                # It has more callers than it takes at the moment.
+                # The backlog of the server is full at the moment.
                 raise self._taken() from error
         raise self._taken()
 
     def _bind(self, unbound: socket.socket) -> None:
         """Give the socket its path, with the right mode from the first moment on.
 
-        Not by the umask: that is the whole process's, whose other threads make files too.
+        The umask can't do that: it belongs to the whole process, whose other threads make files too.
         """
         try:
-            # On Linux the file is made with the mode of the socket.
-            os.fchmod(unbound.fileno(), OURS_ALONE)
+            # On Linux the file gets the mode of the socket.
+            os.fchmod(unbound.fileno(), OWNER_ONLY)
         except OSError:
-            # Elsewhere a socket has none. So where nobody can reach it; and a link, unlike a rename, replaces nothing.
+            # Elsewhere a socket has no mode. So it is made where no other user has access. A link, unlike a rename,
+            # replaces nothing.
             with tempfile.TemporaryDirectory(prefix=".", dir=self.path.parent) as private:
                 inside = Path(private, "s")
                 unbound.bind(os.fspath(inside))
-                inside.chmod(OURS_ALONE)
+                inside.chmod(OWNER_ONLY)
                 self.path.hardlink_to(inside)
         else:
             unbound.bind(os.fspath(self.path))

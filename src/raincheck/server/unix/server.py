@@ -1,4 +1,4 @@
-"""Serving on a Unix socket: any number of connections, and one lifespan for all of them."""
+"""Serve on a Unix socket: many connections, and one lifespan for all of them."""
 
 import asyncio
 import os
@@ -13,39 +13,40 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.lowlevel import Server
 from mcp_types import INTERNAL_ERROR
 
-from raincheck._async import see_through
-from raincheck.engine.signals import signals
-from raincheck.server.unix.bind import Claim, user_of
-from raincheck.server.unix.connection import converse, line_of, refusal
+from raincheck._async import run_to_completion
+from raincheck.engine.signals import stop_signals
+from raincheck.server.unix.bind import SocketLock, peer_user
+from raincheck.server.unix.connection import encode_message, error_response, serve_connection
 from raincheck.tracebacks import text_logger
 
 logger = text_logger(__name__)
 
-MOST_CONNECTIONS = 100
-"""At one time."""
+MAX_CONNECTIONS = 100
+"""Connections at one time."""
 
-BREATH = 1.0
-"""Seconds until it is tried again, where the system has no room for a connection."""
+RETRY_DELAY = 1.0
+"""Seconds until the next attempt, when the system has no resources for a connection."""
 
 
 class UnixListener:
-    """Serves a server at a path."""
+    """Serves an MCP server at a path."""
 
     def __init__(self, server: Server[Any], path: str | PathLike[str]) -> None:
         self._server = server
-        self._claim = Claim(path)
+        self._lock = SocketLock(path)
         self._connections: set[socket.socket] = set()
         self._up = asyncio.Event()
-        self._door = anyio.CancelScope()
-        """Open to newcomers until it is cancelled."""
+        self._accept_scope = anyio.CancelScope()
+        """Accepts connections until it is cancelled."""
 
     async def serve(self, status: TaskStatus[None]) -> None:
-        """Serve until this is cancelled. What was started is then stopped in good order, and not cut off.
+        """Serve until this is cancelled. The server is then stopped in order, and not cut off.
 
         Raises:
-            ConfigurationError: nobody can be served there.
+            ConfigurationError: the server can't serve there.
         """
-        # In a job of its own, which only we cancel: the server's lifespan is left as on other transports.
+        # In a separate background task, which only this code cancels: the server's lifespan exits as on other
+        # transports.
         job = asyncio.ensure_future(self._run())
         job.add_done_callback(lambda _: self._up.set())
         try:
@@ -55,26 +56,26 @@ class UnixListener:
             await asyncio.shield(job)
         except asyncio.CancelledError:
             if self._up.is_set():
-                self._door.cancel()
+                self._accept_scope.cancel()
             else:
                 job.cancel()
-            await see_through(job)
+            await run_to_completion(job)
             raise
 
     async def _run(self) -> None:
         try:
-            # Before anything starts. Who connects by then waits until it has.
-            listening = await see_through(asyncio.to_thread(self._claim.take))
+            # Before anything starts. A client that connects now waits until the server has started.
+            listening = await run_to_completion(asyncio.to_thread(self._lock.acquire))
             async with self._server.lifespan(self._server) as state, anyio.create_task_group() as group:
-                logger.info("serving at %s", self._claim.path)
+                logger.info("serving at %s", self._lock.path)
                 self._up.set()
-                with self._door:
+                with self._accept_scope:
                     await self._accept(listening, state, group)
                 group.cancel_scope.cancel()
-                # At once: nobody else comes, and the next server can start while this one stops.
-                await see_through(asyncio.to_thread(self._claim.release))
+                # At once: no more clients are accepted, and the next server can start while this one stops.
+                await run_to_completion(asyncio.to_thread(self._lock.release))
         finally:
-            await see_through(asyncio.to_thread(self._claim.release))
+            await run_to_completion(asyncio.to_thread(self._lock.release))
             for connection in self._connections:
                 connection.close()
 
@@ -86,21 +87,21 @@ class UnixListener:
             except (BlockingIOError, ConnectionAbortedError):
                 continue
             except OSError as error:
-                logger.warning("a connection at %s can't be taken: %s", self._claim.path, error)
-                await asyncio.sleep(BREATH)
+                logger.warning("a connection at %s can't be taken: %s", self._lock.path, error)
+                await asyncio.sleep(RETRY_DELAY)
                 continue
-            # Nothing is waited for in between: it would be lost, and open, if this were cancelled then.
+            # There is no await in between: a cancellation would leave the connection open, and lose it.
             connection.setblocking(False)
-            if self._is_welcome(connection):
+            if self._may_connect(connection):
                 self._connections.add(connection)
                 group.start_soon(self._serve, connection, state)
             else:
                 connection.close()
 
-    def _is_welcome(self, connection: socket.socket) -> bool:
-        path = self._claim.path
+    def _may_connect(self, connection: socket.socket) -> bool:
+        path = self._lock.path
         try:
-            user = user_of(connection)
+            user = peer_user(connection)
         except OSError:
             return False
         if user != os.geteuid():
@@ -108,26 +109,28 @@ class UnixListener:
                 "a connection at %s is refused: it is of user %d, and this is a server of another", path, user
             )
             return False
-        if len(self._connections) >= MOST_CONNECTIONS:
-            logger.warning("a connection at %s is refused: there are %d already", path, MOST_CONNECTIONS)
+        if len(self._connections) >= MAX_CONNECTIONS:
+            logger.warning("a connection at %s is refused: there are %d already", path, MAX_CONNECTIONS)
             with suppress(OSError):
-                connection.send(line_of(refusal(None, INTERNAL_ERROR, "the server has too many connections")))
+                connection.send(
+                    encode_message(error_response(None, INTERNAL_ERROR, "the server has too many connections"))
+                )
             return False
         return True
 
     async def _serve(self, connection: socket.socket, state: object) -> None:
         try:
-            await converse(connection, self._server, state)
+            await serve_connection(connection, self._server, state)
         except Exception:
-            logger.exception("a connection at %s broke down", self._claim.path)
+            logger.exception("a connection at %s broke down", self._lock.path)
         finally:
             self._connections.discard(connection)
             connection.close()
 
 
-async def serve_until_signal(serving: Coroutine[Any, Any, None], hurry: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then stop in good order. A second signal cuts the waiting short."""
-    with signals(hurry) as told:
+async def serve_until_signal(serving: Coroutine[Any, Any, None], on_repeat: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then stop in order. A second signal skips the grace period."""
+    with stop_signals(on_repeat) as told:
         jobs = [asyncio.ensure_future(serving), asyncio.ensure_future(told.wait())]
         await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
         for job in jobs:

@@ -1,4 +1,4 @@
-"""The methods of 2025-11-25: `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`."""
+"""Serve the methods of 2025-11-25: `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`."""
 
 from contextlib import aclosing
 from functools import partial
@@ -11,101 +11,108 @@ from mcp_types import RequestParams
 from raincheck.core.records import Task, View
 from raincheck.errors import IllegalTransition
 from raincheck.server import audit
-from raincheck.server.caller import named_task
-from raincheck.server.disconnect import while_there
-from raincheck.server.errors import Refusing, invalid_params
-from raincheck.server.render import Showing
-from raincheck.server.runtime import Running
+from raincheck.server.caller import task_id_of
+from raincheck.server.disconnect import run_while_connected
+from raincheck.server.errors import AuditedErrorMapping, invalid_params
+from raincheck.server.render import TaskRenderer
+from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.shared_follower import Watching
-from raincheck.server.stream_limits import RESULTS, Places
+from raincheck.server.shared_follower import SharedFollower
+from raincheck.server.stream_limits import RESULT_LIMITS, StreamSlots
 from raincheck.server.v2025.cursors import read_cursor, write_cursor
-from raincheck.server.v2025.elicitation import Asking
-from raincheck.server.v2025.notifications import Pushing
+from raincheck.server.v2025.elicitation import ElicitationBroker
+from raincheck.server.v2025.notifications import StatusNotifier
 from raincheck.wire import errors, v2025
 
-PAGE = 100
+PAGE_SIZE = 100
 """Tasks in one page of a list."""
 
 
-class G1Methods:
-    """Answers for tasks, to whoever owns them."""
+class V2025Methods:
+    """Serves the methods for tasks to the owners of the tasks."""
 
-    def __init__(self, running: Running, watching: Watching, asking: Asking, pushing: Pushing) -> None:
-        self._running = running
-        self._showing = Showing(running)
-        self._watching = watching
-        self._asking = asking
-        self._pushing = pushing
-        self._places = Places(RESULTS)
+    def __init__(
+        self, runtime: ServerRuntime, follower: SharedFollower, broker: ElicitationBroker, notifier: StatusNotifier
+    ) -> None:
+        self._runtime = runtime
+        self._renderer = TaskRenderer(runtime)
+        self._follower = follower
+        self._broker = broker
+        self._notifier = notifier
+        self._slots = StreamSlots(RESULT_LIMITS)
 
     async def get(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """How the task is."""
-        owner = await self._running.owner_of(ctx)
-        with Refusing(ctx, owner):
-            task_id = named_task(ctx)
-            with self._running.pace.polling(owner, task_id):
-                view = await self._running.engine.view(task_id, owner=owner)
-            tell = partial(v2025.detailed, now=self._running.options.clock.now())
-            return await self._showing.translate(view, tell, has_result=False)
+        """Return the current task."""
+        owner = await self._runtime.owner_of(ctx)
+        with AuditedErrorMapping(ctx, owner):
+            task_id = task_id_of(ctx)
+            with self._runtime.poll_policy.track_poll(owner, task_id):
+                view = await self._runtime.engine.view(task_id, owner=owner)
+            tell = partial(v2025.get_result, now=self._runtime.options.clock.now())
+            return await self._renderer.render(view, tell, has_result=False)
 
     async def result(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """What the call itself would have returned, as soon as it is there. Who waits is asked what the task asks."""
-        owner = await self._running.owner_of(ctx)
-        with Refusing(ctx, owner):
-            view = await self._running.engine.view(named_task(ctx), owner=owner)
+        """Return what the call itself would have returned, once it is there.
+
+        A waiting caller receives the input requests of the task.
+        """
+        owner = await self._runtime.owner_of(ctx)
+        with AuditedErrorMapping(ctx, owner):
+            view = await self._runtime.engine.view(task_id_of(ctx), owner=owner)
             if not view.task.is_terminal:
-                with self._places.taken(owner, 1):
+                with self._slots.acquire(owner, 1):
                     view = await self._wait(ctx, view.task)
         return await self._answer(view)
 
     async def list(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """The caller's tasks, newest first, a page at a time."""
-        owner = await self._running.owner_of(ctx)
-        with Refusing(ctx, owner):
+        """Return the caller's tasks, newest first, a page at a time."""
+        owner = await self._runtime.owner_of(ctx)
+        with AuditedErrorMapping(ctx, owner):
             if not owner.may_list:
                 raise MCPError(errors.METHOD_NOT_FOUND, "this server can't tell its callers apart, so it lists nothing")
-            engine, clock, key = self._running.engine, self._running.options.clock, self._running.cursor_key
+            engine, clock, key = self._runtime.engine, self._runtime.options.clock, self._runtime.cursor_key
             cursor = (ctx.params or {}).get("cursor")
             after = None if cursor is None else read_cursor(cursor, owner, engine.namespace, key)
-            page = await engine.list_tasks(owner=owner, after=after, limit=PAGE)
-            now, pace = clock.now(), self._running.pace
+            page = await engine.list_tasks(owner=owner, after=after, limit=PAGE_SIZE)
+            now, pace = clock.now(), self._runtime.poll_policy
             tasks = [v2025.task_fields(task, poll_ms=pace.interval_ms(task), now=now) for task in page.tasks]
             more = None if page.next is None else write_cursor(page.next, owner, engine.namespace, key)
-            return cast("dict[str, Any]", v2025.page(tasks, more))
+            return cast("dict[str, Any]", v2025.list_result(tasks, more))
 
     async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """Stop the task, and show it as it is then."""
-        owner = await self._running.owner_of(ctx)
-        with Refusing(ctx, owner):
-            task_id = named_task(ctx)
+        """Cancel the task, and return its new state."""
+        owner = await self._runtime.owner_of(ctx)
+        with AuditedErrorMapping(ctx, owner):
+            task_id = task_id_of(ctx)
             try:
-                task = await self._running.engine.cancel(task_id, owner=owner)
+                task = await self._runtime.engine.cancel(task_id, owner=owner)
             except IllegalTransition as error:
-                ended = v2025.status_of(await self._running.engine.task(task_id, owner=owner))
+                ended = v2025.status_of(await self._runtime.engine.task(task_id, owner=owner))
                 raise invalid_params(f"task {task_id!r} can't be cancelled: it is {ended} already") from error
-            audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)
-            poll_ms = self._running.pace.interval_ms(task)
-            return cast("dict[str, Any]", v2025.shown(task, poll_ms=poll_ms, now=self._running.options.clock.now()))
+            audit.log_event("cancelled", owner, task_id=task.id, tool=task.tool.name)
+            poll_ms = self._runtime.poll_policy.interval_ms(task)
+            return cast(
+                "dict[str, Any]", v2025.task_result(task, poll_ms=poll_ms, now=self._runtime.options.clock.now())
+            )
 
     async def _wait(self, ctx: AnyContext, task: Task) -> View:
-        async with self._asking.beside(ctx, task, is_seen=True):
-            return await while_there(ctx, self._running.options.clock, self._follow(ctx, task))
+        async with self._broker.ask_while_waiting(ctx, task, is_seen=True):
+            return await run_while_connected(ctx, self._runtime.options.clock, self._follow(ctx, task))
 
     async def _follow(self, ctx: AnyContext, task: Task) -> View:
-        async with self._pushing.through(ctx, task), aclosing(self._watching.follow(task)) as views:
+        async with self._notifier.via_request_stream(ctx, task), aclosing(self._follower.follow(task)) as views:
             async for view in views:
                 if view.task.is_terminal:
                     return view
         raise AssertionError("a task is followed to its end")
 
     async def _answer(self, view: View) -> HandlerResult:
-        """The result of a task that has ended, which says whose it is.
+        """Return the result of a terminal task, with a reference to the task.
 
         Raises:
-            MCPError: it ended with this error.
+            MCPError: the task ended with this error.
         """
         if view.task.status == "cancelled":
-            await self._showing.note(view)
-            raise MCPError(*v2025.cancelled(view.task))
-        return cast("dict[str, Any]", v2025.result(view, await self._showing.answer(view)))
+            await self._renderer.record_retrieval(view)
+            raise MCPError(*v2025.cancelled_error(view.task))
+        return cast("dict[str, Any]", v2025.call_result(view, await self._renderer.render_result(view)))

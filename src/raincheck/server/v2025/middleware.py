@@ -1,15 +1,15 @@
-"""How tasks of 2025-11-25 get past the SDK, which has no place for them.
+"""Pass the tasks of 2025-11-25 through the SDK, which has no place for them.
 
-The SDK 2.x speaks that version and left its tasks out. Three things are missing: a server can't declare the capability,
-a tool can't say whether it may be called as a task, and a result that is a task does not pass the SDK's check of what
-`tools/call` may answer in that version. Middleware stands around that check, so this is where the three are mended.
+The SDK 2.x implements that version without its tasks. Three things are missing: a server can't declare the capability,
+a tool can't declare whether it may be called as a task, and a result that is a task does not pass the SDK's check of
+what `tools/call` may return in that version. Middleware runs around that check, so it supplies all three.
 
-It is safe because nothing is taken from the SDK but the last word: a request goes down the whole chain, through other
-middleware, the SDK's own validation and other extensions, to the same handler as every call. That handler leaves the
-task with us, and answers with an empty result in its place, which is all that is exchanged here. Requests of other
-versions, and calls that ask for no task, are passed on untouched.
+It is safe because it replaces only the final answer. A request passes down the whole chain, through other middleware,
+the SDK's own validation and other extensions, to the same handler as every call. That handler leaves the task with this
+middleware and returns an empty result in its place, and only that result is exchanged. Requests of other versions, and
+calls that request no task, pass unchanged.
 
-It can go when the SDK lets servers declare `capabilities.tasks` and `execution`, and lets a handler answer with a task.
+It can go when the SDK lets servers declare `capabilities.tasks` and `execution`, and lets a handler return a task.
 """
 
 import asyncio
@@ -24,66 +24,66 @@ from mcp_types import CallToolResult
 
 from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError
-from raincheck.server.caller import asks_for_task, remember_use
-from raincheck.server.disconnect import give_up
-from raincheck.server.errors import invalid_params, json_kind
-from raincheck.server.runtime import Running
-from raincheck.server.sdk_compat import AnyContext, connection_of, fields_of, is_theirs
-from raincheck.server.tools.registry import ServedTools
-from raincheck.server.v2025.notifications import Pushing
+from raincheck.server.caller import asks_for_task, record_task_use
+from raincheck.server.disconnect import cancel_abandoned
+from raincheck.server.errors import describe_json, invalid_params
+from raincheck.server.runtime import ServerRuntime
+from raincheck.server.sdk_compat import AnyContext, connection_of, fields_of, is_owned_by
+from raincheck.server.tools.registry import ToolRegistry
+from raincheck.server.v2025.notifications import StatusNotifier
 from raincheck.wire import v2025
 from raincheck.wire.fields import LARGEST_INTEGER
 
-HANDED_OUT = "raincheck/handed-out"
-"""Marks the empty result that stands for a task."""
+HANDOFF_KEY = "raincheck/handed-out"
+"""Key that marks the empty result that stands for a task."""
 
-DECLARED_WITHIN = 5.0
-"""Seconds."""
+OWNER_TIMEOUT = 5.0
+"""Seconds to determine the owner of a connection, at the handshake."""
 
-_left: "ContextVar[list[HandedOut] | None]" = ContextVar("raincheck_handed_out", default=None)
+_handoffs: "ContextVar[list[TaskHandoff] | None]" = ContextVar("raincheck_handed_out", default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOut:
-    """A task that the handler of a call leaves here."""
+class TaskHandoff:
+    """A task that the handler of a call leaves with the middleware."""
 
     task: Task
     answer: Mapping[str, Any]
 
 
-def hand_out(task: Task, answer: Mapping[str, Any]) -> CallToolResult:
-    """Leave a task here, to be the answer to the call that is being handled; and what to answer in its place."""
-    left = _left.get()
-    assert left is not None  # noqa: S101 - looked at before there was a task
-    left.append(HandedOut(task, answer))
-    mark = {HANDED_OUT: task.id}
-    # Twice, since others on the way may have a use for the one or the other.
+def hand_off_task(task: Task, answer: Mapping[str, Any]) -> CallToolResult:
+    """Leave a task as the answer to the current call, and return the result that stands for it meanwhile."""
+    left = _handoffs.get()
+    assert left is not None  # noqa: S101 - checked before there was a task
+    left.append(TaskHandoff(task, answer))
+    mark = {HANDOFF_KEY: task.id}
+    # In both places, because other middleware may use one of them.
     return CallToolResult.model_validate({"content": [], "structuredContent": mark, "_meta": mark})
 
 
-def check_may_hand_out() -> None:
-    """Refuse to make a task that could not be handed out.
+def check_can_hand_off() -> None:
+    """Check that a task could be returned, before it is created.
 
     Raises:
         ConfigurationError: something around calls runs them elsewhere, without their context.
     """
-    if _left.get() is None:
+    if _handoffs.get() is None:
         raise ConfigurationError(
             "a call that asks for a task lost its context on the way: middleware of this server runs it in a job or a "
             "thread of its own, which must be given a copy of the context (contextvars.copy_context)"
         )
 
 
-class G1Middleware:
-    """Adds what the SDK leaves out of the handshake, of lists of tools, and of calls."""
+class V2025Middleware:
+    """Adds tasks to the handshake, to lists of tools, and to calls, where the SDK leaves them out."""
 
-    def __init__(self, running: Running, tools: ServedTools, pushing: Pushing) -> None:
-        self._running = running
+    def __init__(self, runtime: ServerRuntime, tools: ToolRegistry, notifier: StatusNotifier) -> None:
+        self._runtime = runtime
         self._tools = tools
-        self._pushing = pushing
+        self._notifier = notifier
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
-        remember_use(ctx)
+        record_task_use(ctx)
         match ctx.method:
             case "initialize":
                 return await self._declare(ctx, fields_of(await call_next(ctx)))
@@ -98,14 +98,14 @@ class G1Middleware:
         if result.get("protocolVersion") != v2025.VERSION:
             return result
         try:
-            # The connection reads nothing else meanwhile, so whoever says whose a request is has only so long.
-            async with asyncio.timeout(DECLARED_WITHIN):
-                owner = await self._running.owner_of(ctx)
-                # From here on the connection is.
-                is_theirs(connection_of(ctx), owner)
+            # The connection reads nothing else meanwhile, so the function that returns the owner has only so long.
+            async with asyncio.timeout(OWNER_TIMEOUT):
+                owner = await self._runtime.owner_of(ctx)
+                # From here on, the connection belongs to this owner.
+                is_owned_by(connection_of(ctx), owner)
                 may_list = owner.may_list
         except (MCPError, TimeoutError):
-            # If nothing is kept for this caller, it is told so when it asks for something.
+            # If the server can't store tasks for this caller, the caller gets that error when it requests something.
             may_list = False
         tasks = v2025.capability(may_list=may_list)
         return result | {"capabilities": {**result.get("capabilities", {}), "tasks": tasks}}
@@ -119,45 +119,45 @@ class G1Middleware:
 
     async def _call(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         _check_task(ctx.params)
-        left: list[HandedOut] = []
-        handed: HandedOut | None = None
-        before = _left.set(left)
+        left: list[TaskHandoff] = []
+        handed: TaskHandoff | None = None
+        before = _handoffs.set(left)
         try:
             result = await call_next(ctx)
-            # Somebody on the way may have had another answer, or called more than once.
+            # Other middleware may have returned another answer, or called more than once.
             handed = next((one for one in left if one.task.id in _marks(result)), None)
         finally:
-            _left.reset(before)
+            _handoffs.reset(before)
             for other in left:
                 if other is not handed:
-                    # Its caller never hears of it.
-                    give_up(self._running, other.task, self._running.engine)
+                    # Its caller never receives its id.
+                    cancel_abandoned(self._runtime, other.task, self._runtime.engine)
         if handed is None:
             return result
-        self._pushing.begin(ctx, handed.task, _token_of(ctx.params))
+        self._notifier.start(ctx, handed.task, _token_of(ctx.params))
         return dict(handed.answer)
 
 
 def _check_task(params: Mapping[str, Any] | None) -> None:
-    """Refuse what the SDK would refuse without a word of what is wrong with it.
+    """Reject parameters that the SDK would reject without an explanation.
 
     Raises:
-        MCPError: it says what is.
+        MCPError: it names the invalid parameter.
     """
     task, meta = (params or {}).get("task"), (params or {}).get("_meta")
     if not isinstance(task, Mapping):
-        raise invalid_params(f'params.task is an object, such as {{"ttl": 60000}}, not {json_kind(task)}')
+        raise invalid_params(f'params.task is an object, such as {{"ttl": 60000}}, not {describe_json(task)}')
     ttl = cast("Mapping[str, object]", task).get("ttl")
-    # What has a point is whole for some, up to where it can't be told.
+    # Some clients send a whole number as a float, which is exact up to a limit.
     is_whole = isinstance(ttl, int) or (isinstance(ttl, float) and ttl.is_integer() and ttl <= LARGEST_INTEGER)
     if ttl is not None and (isinstance(ttl, bool) or not is_whole or cast("float", ttl) <= 0):
-        raise invalid_params(f"params.task.ttl is a whole number of milliseconds, at least 1, not {json_kind(ttl)}")
+        raise invalid_params(f"params.task.ttl is a whole number of milliseconds, at least 1, not {describe_json(ttl)}")
     if meta is not None and not isinstance(meta, Mapping):
-        raise invalid_params(f"params._meta is an object, not {json_kind(meta)}")
+        raise invalid_params(f"params._meta is an object, not {describe_json(meta)}")
     token: object = _token_of(params)
     is_given = meta is not None and "progressToken" in meta
     if is_given and (isinstance(token, bool) or not isinstance(token, str | int)):
-        raise invalid_params(f"params._meta.progressToken is a string or a whole number, not {json_kind(token)}")
+        raise invalid_params(f"params._meta.progressToken is a string or a whole number, not {describe_json(token)}")
 
 
 def _token_of(params: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - whatever the caller gave
@@ -168,4 +168,4 @@ def _token_of(params: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - whatev
 def _marks(result: HandlerResult) -> list[object]:
     fields = fields_of(result)
     marked: list[Any] = [fields.get("_meta"), fields.get("structuredContent")]
-    return [one[HANDED_OUT] for one in marked if isinstance(one, Mapping) and HANDED_OUT in one]
+    return [one[HANDOFF_KEY] for one in marked if isinstance(one, Mapping) and HANDOFF_KEY in one]

@@ -1,10 +1,9 @@
-"""`subscriptions/listen` with `taskIds`: pushes what `tasks/get` would answer, whenever that changes.
+"""Serve the methods of the 2026-07-28 extension: `tasks/get`, `tasks/update`, `tasks/cancel`, and subscriptions.
 
-The SDK serves `subscriptions/listen` and leaves out what it does not know of the filter, so this stands before it.
-Where other kinds of events are asked for too, it lets the SDK's own handler serve them on the same stream, and adds the
-tasks to what that acknowledges. It can go when the SDK lets extensions add kinds of events.
-
-The methods of the extension of 2026-07-28: `tasks/get`, `tasks/update`, `tasks/cancel`.
+`subscriptions/listen` with `taskIds` pushes what `tasks/get` would return, whenever that changes. The SDK serves
+`subscriptions/listen` and leaves out what it does not know of the filter, so this handler runs before it. Where other
+kinds of events are requested too, it lets the SDK's own handler serve them on the same stream, and adds the tasks to
+its acknowledgement. It can go when the SDK lets extensions add kinds of events.
 """
 
 import asyncio
@@ -25,76 +24,76 @@ from mcp_types import (
     SubscriptionsAcknowledgedNotificationParams,
 )
 
-from raincheck._async import see_through
+from raincheck._async import run_to_completion
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.engine.execution.checkpoints import fingerprint
 from raincheck.errors import CancelRefused, IllegalTransition, StoreUnavailable, TaskNotFound
 from raincheck.server import audit
-from raincheck.server.caller import is_modern, knows_tasks, routed_task
-from raincheck.server.errors import Refusing, invalid_params, missing_capability
-from raincheck.server.render import Showing
-from raincheck.server.runtime import Running
+from raincheck.server.caller import declares_tasks, is_modern, routed_task_id
+from raincheck.server.errors import AuditedErrorMapping, invalid_params, missing_capability
+from raincheck.server.render import TaskRenderer
+from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.stream_limits import STREAMS, Places
+from raincheck.server.stream_limits import STREAM_LIMITS, StreamSlots
 from raincheck.tracebacks import text_logger
 from raincheck.wire import v2026
 from raincheck.wire.fields import state_meta
 
 
-class G2Methods:
-    """Answers for tasks, to whoever owns them."""
+class V2026Methods:
+    """Serves the methods for tasks to the owners of the tasks."""
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._showing = Showing(running)
+    def __init__(self, runtime: ServerRuntime) -> None:
+        self._runtime = runtime
+        self._renderer = TaskRenderer(runtime)
 
     async def get(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """How the task is."""
-        owner = await self._running.owner_of(ctx)
-        with Refusing(ctx, owner):
-            task_id = routed_task(ctx)
-            with self._running.pace.polling(owner, task_id):
-                view = await self._running.engine.view(task_id, owner=owner)
-            return await self._showing.translate(view, v2026.get_result)
+        """Return the current task."""
+        owner = await self._runtime.owner_of(ctx)
+        with AuditedErrorMapping(ctx, owner):
+            task_id = routed_task_id(ctx)
+            with self._runtime.poll_policy.track_poll(owner, task_id):
+                view = await self._runtime.engine.view(task_id, owner=owner)
+            return await self._renderer.render(view, v2026.get_result)
 
     async def update(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """Take answers to open questions. Those to questions that are not open are ignored, whatever they are."""
-        owner = await self._running.owner_of(ctx)
-        with Refusing(ctx, owner):
-            task_id = routed_task(ctx)
+        """Store answers to open questions. Any answers to questions that are not open are ignored."""
+        owner = await self._runtime.owner_of(ctx)
+        with AuditedErrorMapping(ctx, owner):
+            task_id = routed_task_id(ctx)
             answers = (ctx.params or {}).get("inputResponses")
             if not isinstance(answers, Mapping):
                 raise invalid_params(f"{ctx.method} needs params.inputResponses, an object of answers by their keys")
-            # One that has ended asks nothing any more, so there is nothing in it that is not ignored.
+            # A task that has ended has no open questions, so all of the answers are ignored.
             with suppress(IllegalTransition):
-                await self._running.engine.answer(task_id, cast("Mapping[str, Json]", answers), owner=owner)
+                await self._runtime.engine.answer(task_id, cast("Mapping[str, Json]", answers), owner=owner)
         return cast("dict[str, Any]", v2026.ack())
 
     async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """Stop the task, unless it has ended: a caller need not know which of the two was first."""
-        owner = await self._running.owner_of(ctx)
-        with Refusing(ctx, owner):
-            task_id = routed_task(ctx)
+        """Cancel the task, unless it has ended: a caller need not know which of the two was first."""
+        owner = await self._runtime.owner_of(ctx)
+        with AuditedErrorMapping(ctx, owner):
+            task_id = routed_task_id(ctx)
             try:
-                task = await self._running.engine.cancel(task_id, owner=owner)
-                audit.note("cancelled", owner, task_id=task.id, tool=task.tool.name)
+                task = await self._runtime.engine.cancel(task_id, owner=owner)
+                audit.log_event("cancelled", owner, task_id=task.id, tool=task.tool.name)
             except IllegalTransition:
                 pass
             except CancelRefused as refused:
-                return cast("dict[str, Any]", v2026.not_cancelled(refused))
+                return cast("dict[str, Any]", v2026.cancel_refused(refused))
         return cast("dict[str, Any]", v2026.ack())
 
 
 logger = text_logger(__name__)
 
-METHOD = "subscriptions/listen"
+LISTEN_METHOD = "subscriptions/listen"
 
 MOST_TASKS = 1_000
-"""How many tasks one stream may be for."""
+"""Most tasks of one stream."""
 
-UNSEEN = ("lastUpdatedAt", "pollIntervalMs")
-"""What alone is no news."""
+VOLATILE_FIELDS = ("lastUpdatedAt", "pollIntervalMs")
+"""Fields whose change alone is not sent."""
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
@@ -104,43 +103,43 @@ class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks
     params: dict[str, Any]
 
 
-class Listening:
-    """Serves streams of tasks' changes."""
+class SubscriptionHandler:
+    """Serves streams of task changes."""
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._showing = Showing(running)
-        self._places = Places(STREAMS)
+    def __init__(self, runtime: ServerRuntime) -> None:
+        self._runtime = runtime
+        self._renderer = TaskRenderer(runtime)
+        self._slots = StreamSlots(STREAM_LIMITS)
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         wanted = _filter_of(ctx)
         if wanted.get("taskIds") is None or not is_modern(ctx) or ctx.request_id is None:
             return await call_next(ctx)
-        owner = await self._running.owner_of(ctx)
+        owner = await self._runtime.owner_of(ctx)
         with ExitStack() as stack:
-            with Refusing(ctx, owner):
-                if not knows_tasks(ctx):
+            with AuditedErrorMapping(ctx, owner):
+                if not declares_tasks(ctx):
                     raise missing_capability()
                 task_ids = _check_ids(wanted["taskIds"])
-                place = stack.enter_context(self._places.taken(owner, len(task_ids)))
-                agreed = await self._agree_on(task_ids, owner)
+                place = stack.enter_context(self._slots.acquire(owner, len(task_ids)))
+                agreed = await self._filter_owned(task_ids, owner)
                 place.shrink(len(agreed))
             others = {kind: value for kind, value in wanted.items() if kind != "taskIds" and value}
             return await self._serve(_Stream(ctx, ctx.request_id, owner, agreed), call_next if others else None)
 
-    async def _agree_on(self, task_ids: list[str], owner: Owner) -> list[str]:
-        """Those of the ids that are this owner's. The others are left out, whatever they are."""
+    async def _filter_owned(self, task_ids: list[str], owner: Owner) -> list[str]:
+        """Return the ids that belong to this owner. The others are left out, without distinction."""
         agreed: list[str] = []
         for task_id in task_ids:
             try:
-                await self._running.engine.task(task_id, owner=owner)
+                await self._runtime.engine.task(task_id, owner=owner)
             except TaskNotFound:
                 continue
             agreed.append(task_id)
         return agreed
 
     async def _serve(self, stream: "_Stream", call_next: CallNext | None) -> HandlerResult:
-        """Serve one stream. One that is for tasks alone ends when they have ended; another when its caller leaves."""
+        """Serve one stream. A stream for tasks alone ends when they have ended; another when its caller disconnects."""
         if call_next is None:
             await stream.acknowledge(SubscriptionFilter())
             await self._push(stream)
@@ -150,37 +149,38 @@ class Listening:
             return await call_next(replace(stream.ctx, session=cast("Any", _AcknowledgingSession(stream))))
         finally:
             pushing.cancel()
-            await see_through(asyncio.wait([pushing]))
+            await run_to_completion(asyncio.wait([pushing]))
 
     async def _push(self, stream: "_Stream") -> None:
-        """Send each task as it is, and again after each change that can be seen, until all have ended."""
+        """Send each task now, and again after each visible change, until all have ended."""
         await stream.acknowledged.wait()
-        # What was said last is compared, not kept: it may be large.
+        # A fingerprint of the last state is compared, because the state itself may be large.
         said: dict[str, str] = {}
         try:
-            async with aclosing(self._running.engine.follow_all(stream.task_ids, owner=stream.owner)) as views:
+            async with aclosing(self._runtime.engine.follow_all(stream.task_ids, owner=stream.owner)) as views:
                 async for view in views:
                     shown = cast(
-                        "dict[str, Any]", v2026.detailed(view, poll_ms=self._running.pace.interval_ms(view.task))
+                        "dict[str, Any]",
+                        v2026.detailed_task(view, poll_ms=self._runtime.poll_policy.interval_ms(view.task)),
                     )
-                    seen = {name: value for name, value in shown.items() if name not in UNSEEN}
-                    # A process may come back to a state, which is news.
+                    seen = {name: value for name, value in shown.items() if name not in VOLATILE_FIELDS}
+                    # An instance may return to an earlier state, which is a change.
                     news = fingerprint("news", seen, None if view.task.state is None else view.task.state.number)
                     if news != said.get(view.task.id):
                         said[view.task.id] = news
-                        await self._showing.note(view)
+                        await self._renderer.record_retrieval(view)
                         await stream.send({**shown, "_meta": {**state_meta(view.task), **stream.meta}})
                     if view.task.is_terminal:
                         del said[view.task.id]
         except StoreUnavailable:
             logger.info("a stream of tasks ends: the engine has stopped")
         except Exception:
-            # Streams promise nothing: their callers poll, and listen again.
+            # Streams guarantee nothing: their callers poll, and subscribe again.
             logger.exception("a stream of tasks ended early")
 
 
 class _Stream:
-    """One stream: for whom, for which tasks, and how to send on it."""
+    """One stream: its owner, its tasks, and the methods that send on it."""
 
     def __init__(self, ctx: AnyContext, request_id: RequestId, owner: Owner, task_ids: list[str]) -> None:
         self.ctx = ctx
@@ -191,7 +191,7 @@ class _Stream:
         self.acknowledged = asyncio.Event()
 
     async def acknowledge(self, others: SubscriptionFilter) -> None:
-        """Say what the stream is for, before anything else: the tasks, and what else was agreed on."""
+        """Acknowledge the stream, before anything else is sent: its tasks, and the other events that were agreed."""
         agreed = SubscriptionFilter.model_validate({**others.model_dump(by_alias=True), "taskIds": self.task_ids})
         params = SubscriptionsAcknowledgedNotificationParams.model_validate(
             {"notifications": agreed, "_meta": self.meta}
@@ -206,7 +206,7 @@ class _Stream:
 
 
 class _AcknowledgingSession:
-    """The stream's session for the SDK's handler, whose acknowledgement must name the tasks too."""
+    """The stream's session for the SDK's handler, which adds the tasks to its acknowledgement."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
@@ -224,8 +224,8 @@ class _AcknowledgingSession:
 
 
 def _filter_of(ctx: AnyContext) -> Mapping[str, Any]:
-    """What a request to listen asks for; nothing if it is another request, or none that makes sense."""
-    wanted = (ctx.params or {}).get("notifications") if ctx.method == METHOD else None
+    """Return the filter of a subscription request; empty for another request, or for an invalid filter."""
+    wanted = (ctx.params or {}).get("notifications") if ctx.method == LISTEN_METHOD else None
     return cast("Mapping[str, Any]", wanted) if isinstance(wanted, Mapping) else {}
 
 

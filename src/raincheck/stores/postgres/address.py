@@ -1,4 +1,4 @@
-"""What a store's URL says: where the database is, and in which schemas the tables are."""
+"""Parse the URL of a PostgreSQL store: the address of the database, and the schemas of the tables."""
 
 import re
 from collections.abc import Mapping
@@ -16,77 +16,79 @@ DEFAULT_SCHEMA = "raincheck"
 CONNECT_TIMEOUT = 10
 """Seconds to wait for a connection to a host that does not answer."""
 
-SETTINGS: dict[str, Any] = {
+CONNECTION_DEFAULTS: dict[str, Any] = {
     "application_name": "raincheck",
     "connect_timeout": CONNECT_TIMEOUT,
-    # By default it is the database's: for SQL_ASCII, which stores any bytes, the driver would take ASCII alone.
+    # The default is the database's encoding: for SQL_ASCII, which stores any bytes, the driver would accept only ASCII.
     "client_encoding": "UTF8",
-    # A machine that is gone without a word is noticed within half a minute.
+    # A machine that disappears silently is detected within half a minute.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""How connections are made, where the URL does not say otherwise."""
+"""Connection parameters, unless the URL sets them."""
 
-LONGEST_SCHEMA = 40
-"""Characters: a schema's name becomes part of a channel's, which has 63."""
+MAX_SCHEMA_BYTES = 40
+"""A schema's name becomes part of a channel's name, which has at most 63 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DatabaseTarget:
     """A database, and the schemas in it."""
 
     conninfo: str = field(repr=False)
-    """For the driver. It may hold a password."""
+    """For the driver. It may contain a password."""
     schema: str
-    """Where raincheck's tables are."""
+    """The schema of raincheck's tables."""
     jobs_schema: str
-    """Where Procrastinate's are."""
-    shown: str
-    """The URL as it may be shown, without a password."""
+    """The schema of Procrastinate's tables."""
+    display_url: str
+    """The URL for display, without a password."""
 
 
-def parse_url(url: str) -> Target:
-    """What the URL means. Two of its parameters are ours: `schema`, and `procrastinate_schema`.
+def parse_url(url: str) -> DatabaseTarget:
+    """Parse the URL. Two of its parameters are ours: `schema`, and `procrastinate_schema`.
 
     Raises:
-        ConfigurationError: it can't be understood. The message does not repeat it: it may hold a password.
+        ConfigurationError: it can't be parsed. The message does not repeat it: it may contain a password.
     """
     try:
         parts = urlsplit(url)
         parameters = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         ours = {name: value for name, value in parameters if name in ("schema", "procrastinate_schema")}
         theirs = [(name, value) for name, value in parameters if name not in ours]
-        # By hand: `urlunsplit` leaves out the slashes of a URL without a host, which is one over a Unix socket.
+        # Built by hand: `urlunsplit` drops the slashes of a URL without a host, which is one over a Unix socket.
         conninfo = f"postgresql://{parts.netloc}{parts.path}?{urlencode(theirs, quote_via=quote)}"
         facts = conninfo_to_dict(conninfo)
         _check_unmixed(facts)
-        conninfo = make_conninfo(conninfo, **{name: value for name, value in SETTINGS.items() if name not in facts})
+        conninfo = make_conninfo(
+            conninfo, **{name: value for name, value in CONNECTION_DEFAULTS.items() if name not in facts}
+        )
     except (ValueError, psycopg.Error) as error:
-        # Of its words, only what can't be a password.
+        # Of the error's text, repeat only what can't be a password.
         unknown = re.search(r'query parameter: "(\w+)"', str(error))
         why = f"it has a parameter {unknown[1]!r} that there is not" if unknown else type(error).__name__
         raise ConfigurationError(
             f"the URL of the PostgreSQL store can't be understood ({why}): write "
             f"postgresql://user:password@host:5432/database, with %40 for an @ in the password, and %2F for a /"
         ) from None
-    schema = _checked(ours.get("schema", DEFAULT_SCHEMA))
-    jobs_schema = _checked(ours.get("procrastinate_schema", schema))
+    schema = _check_schema_name(ours.get("schema", DEFAULT_SCHEMA))
+    jobs_schema = _check_schema_name(ours.get("procrastinate_schema", schema))
     place = ":".join(str(facts[name]) for name in ("host", "port") if facts.get(name))
-    return Target(conninfo, schema, jobs_schema, f"postgresql://{place}/{facts.get('dbname') or ''}")
+    return DatabaseTarget(conninfo, schema, jobs_schema, f"postgresql://{place}/{facts.get('dbname') or ''}")
 
 
 def _check_unmixed(facts: Mapping[str, object]) -> None:
-    """Refuse a password that was taken for something else, which would then be shown: it has a `/` or an `@`."""
+    """Refuse a URL whose password (with a `/` or an `@`) was parsed as another part, which would then be shown."""
     shown = f"{facts.get('host', '')}{facts.get('dbname', '')}"
     if "@" in shown or not re.fullmatch(r"[\d,]*", str(facts.get("port") or "")):
         raise ValueError
 
 
-def _checked(schema: str) -> str:
-    if not schema or len(schema.encode()) > LONGEST_SCHEMA or not schema.isprintable():
+def _check_schema_name(schema: str) -> str:
+    if not schema or len(schema.encode()) > MAX_SCHEMA_BYTES or not schema.isprintable():
         raise ConfigurationError(
-            f"{schema!r} can't be the schema of a store: write a name of 1 to {LONGEST_SCHEMA} characters"
+            f"{schema!r} can't be the schema of a store: write a name of 1 to {MAX_SCHEMA_BYTES} characters"
         )
     return schema

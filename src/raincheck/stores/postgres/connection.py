@@ -1,6 +1,6 @@
-"""Connections: how they are made and set up, and a pool of them that gets over a database's restart.
+"""Connections to PostgreSQL: their setup, a pool that survives a restart of the database, and the database's clock.
 
-The database's clock, as it is known here: whatever this machine's says, leases on all machines end by one.
+Leases on all machines end by that clock, whatever this machine's clock shows.
 """
 
 from collections.abc import AsyncGenerator
@@ -16,50 +16,49 @@ from psycopg_pool import AsyncConnectionPool
 
 from raincheck.clock import SystemClock
 from raincheck.errors import StoreUnavailable
-from raincheck.stores.dispatcher import Jobs
+from raincheck.stores.dispatcher import JobQueue
 from raincheck.stores.postgres import reads
-from raincheck.stores.postgres.address import Target
-from raincheck.stores.postgres.errors import translate
+from raincheck.stores.postgres.address import DatabaseTarget
+from raincheck.stores.postgres.errors import translate_error
 from raincheck.stores.postgres.migrate import migrate, newest_version, schema_version
 from raincheck.stores.postgres.reads import Connection
 
-DRIFT = 0.0005
-"""Seconds by which a machine's seconds may be off each second. Most are ten times better."""
+MAX_DRIFT = 0.0005
+"""The maximum drift of a machine's clock, in seconds per second. Most are ten times better."""
 
 
-class Reading(NamedTuple):
-    """What the database's clock said, when, and by how many seconds that may be off."""
+class ClockReading(NamedTuple):
+    """A reading of the database's clock, its local monotonic time, and its uncertainty in seconds."""
 
     moment: datetime
     elapsed: float
-    doubt: float
+    uncertainty: float
 
 
 class DatabaseClock(SystemClock):
-    """Tells the database's time between two looks at it, by the seconds that have passed here."""
+    """Estimates the database's time between two readings, from the seconds elapsed on this machine."""
 
     def __init__(self) -> None:
-        # Replaced and never changed: other threads ask it too.
-        self._reading: Reading | None = None
+        # Replaced and never mutated: other threads read it too.
+        self._reading: ClockReading | None = None
 
     def now(self) -> datetime:
         reading = self._reading
         if reading is None:
             return super().now()
-        return reading.moment + timedelta(seconds=self.elapsed() - reading.elapsed)
+        return reading.moment + timedelta(seconds=self.monotonic() - reading.elapsed)
 
-    def read(self, moment: datetime, asked: float, answered: float) -> None:
-        """Take note of what the clock said at some time between two moments here, if that tells more than is known."""
-        doubt = max(0.0, answered - asked) / 2
-        known, new = self._reading, Reading(moment, asked + doubt, doubt)
+    def add_reading(self, moment: datetime, sent_at: float, received_at: float) -> None:
+        """Record a reading taken between two local times, if it is more accurate than the known one."""
+        doubt = max(0.0, received_at - sent_at) / 2
+        known, new = self._reading, ClockReading(moment, sent_at + doubt, doubt)
         if known is None:
             self._reading = new
             return
-        # What is known becomes doubtful, as seconds pass here.
-        allowed = known.doubt + DRIFT * (new.elapsed - known.elapsed)
+        # The known reading becomes more uncertain as seconds pass here.
+        allowed = known.uncertainty + MAX_DRIFT * (new.elapsed - known.elapsed)
         expected = known.moment + timedelta(seconds=new.elapsed - known.elapsed)
-        # A reading that can't be true together with what is known proves it wrong: this machine slept, or the
-        # database's clock was set.
+        # A reading that contradicts the known one proves it wrong: this machine slept, or the database's clock was set.
         is_proof = abs((moment - expected).total_seconds()) > doubt + allowed
         if is_proof or doubt <= allowed:
             self._reading = new
@@ -67,17 +66,17 @@ class DatabaseClock(SystemClock):
 
 Pool: TypeAlias = AsyncConnectionPool[Connection]
 
-RECONNECT = 5.0
-"""Seconds after which a pool gives up on a connection, and begins anew when somebody wants one."""
+RECONNECT_TIMEOUT = 5.0
+"""Seconds after which a pool gives up on a connection, and starts over when one is requested."""
 
-LONGEST_PAUSE = "10s"
+IDLE_TRANSACTION_TIMEOUT = "10s"
 
 
-def make_pool(target: Target, kind: type[Connection], size: int, timeout: float) -> Pool:
-    """A pool, not opened yet."""
+def make_pool(target: DatabaseTarget, kind: type[Connection], size: int, timeout: float) -> Pool:
+    """Create a pool, not opened yet."""
 
     async def configure(connection: Connection) -> None:
-        await set_up(connection, target)
+        await configure_connection(connection, target)
 
     return AsyncConnectionPool(
         target.conninfo,
@@ -88,76 +87,78 @@ def make_pool(target: Target, kind: type[Connection], size: int, timeout: float)
         open=False,
         configure=configure,
         timeout=timeout,
-        reconnect_timeout=RECONNECT,
-        name=f"connections to {target.shown}",
+        reconnect_timeout=RECONNECT_TIMEOUT,
+        name=f"connections to {target.display_url}",
     )
 
 
-async def set_up(connection: Connection, target: Target) -> None:
-    """What every connection needs."""
-    # Every number as one type. The driver would choose by its size, and prepare a statement for each choice.
+async def configure_connection(connection: Connection, target: DatabaseTarget) -> None:
+    """Apply the settings that every connection needs."""
+    # Bind every number as one type. The driver would choose by its size, and prepare a statement for each choice.
     connection.adapters.register_dumper(int, Int8Dumper)
-    await look_in(connection, target.schema, target.jobs_schema)
-    # Who stops in the middle of a transaction (a process that was suspended, say) holds up others no longer than this.
-    pause = SQL("SET idle_in_transaction_session_timeout TO {}").format(Literal(LONGEST_PAUSE))
-    # Every query has its index. While a table is small, to read all of it looks cheaper, and a connection keeps to that
-    # plan when it has grown: a burst of new tasks would get slower with each of them. None is worth compiling, either,
-    # which those would be whose cost is raised by this.
+    await set_search_path(connection, target.schema, target.jobs_schema)
+    # A client that stops in the middle of a transaction (a suspended process, say) blocks others no longer than this.
+    pause = SQL("SET idle_in_transaction_session_timeout TO {}").format(Literal(IDLE_TRANSACTION_TIMEOUT))
+    # Every query has its index. While a table is small, a sequential scan looks cheaper, and a connection keeps that
+    # plan when the table has grown: a burst of new tasks would get slower with each one. JIT compilation pays for none
+    # of them either, and would be used for those whose estimated cost is raised by this.
     plans = SQL("SET enable_seqscan TO off; SET jit TO off")
     await connection.execute(SQL("; ").join([pause, plans]))
 
 
-async def look_in(connection: AsyncConnection[Any], *schemas: str) -> None:
-    """Find names without a schema in these."""
+async def set_search_path(connection: AsyncConnection[Any], *schemas: str) -> None:
+    """Set the schemas in which unqualified names are resolved."""
     path = SQL(", ").join(map(Identifier, dict.fromkeys(schemas)))
     await connection.execute(SQL("SET search_path TO {}").format(path))
 
 
 @asynccontextmanager
-async def connected(target: Target, kind: type[Connection] = AsyncConnection) -> AsyncGenerator[Connection]:
-    """A connection outside of any pool.
+async def open_connection(
+    target: DatabaseTarget, kind: type[Connection] = AsyncConnection
+) -> AsyncGenerator[Connection]:
+    """Open a connection outside of any pool.
 
     Raises:
-        StoreError: what is wrong with the database, or with what was done there.
+        StoreError: the connection failed, or a statement on it did.
     """
     try:
         connection = await kind.connect(target.conninfo, autocommit=True)
         async with connection:
-            await set_up(connection, target)
+            await configure_connection(connection, target)
             yield connection
     except psycopg.Error as error:
-        raise translate(error, target.shown) from error
+        raise translate_error(error, target.display_url) from error
 
 
 async def prepare_database(
-    target: Target, jobs: Jobs[Any] | None, clock: DatabaseClock, kind: type[Connection]
+    target: DatabaseTarget, jobs: JobQueue[Any] | None, clock: DatabaseClock, kind: type[Connection]
 ) -> None:
-    """Make sure that the database is there, is ours and has the newest schema.
+    """Ensure that the database exists, is ours and has the newest schema.
 
     Raises:
-        StoreError: what is wrong with it. It was left as it was.
+        StoreError: it is unusable. It was left unchanged.
     """
-    async with connected(target, kind) as connection:
+    async with open_connection(target, kind) as connection:
         await migrate(connection, target, jobs)
-        await read_clock(connection, clock)
+        await sync_clock(connection, clock)
 
 
-async def find_database(target: Target, clock: DatabaseClock, kind: type[Connection]) -> None:
-    """Make sure that the database is there and has the newest schema, and change nothing.
+async def check_existing_database(target: DatabaseTarget, clock: DatabaseClock, kind: type[Connection]) -> None:
+    """Check that the database exists and has the newest schema, without changing anything.
 
     Raises:
-        StoreError: it is gone, or it is not what it was.
+        StoreError: it is gone, or has another schema version.
     """
-    async with connected(target, kind) as connection:
+    async with open_connection(target, kind) as connection:
         known = await newest_version()
         if await schema_version(connection, target, known) < known:
             what_to_do = "run `raincheck migrate`, or start a server or a worker on it"
-            raise StoreUnavailable(target.shown, f"its schema is missing, or of an older version: {what_to_do}")
-        await read_clock(connection, clock)
+            raise StoreUnavailable(target.display_url, f"its schema is missing, or of an older version: {what_to_do}")
+        await sync_clock(connection, clock)
 
 
-async def read_clock(connection: Connection, clock: DatabaseClock) -> None:
-    """Look at the database's clock."""
-    asked = clock.elapsed()
-    moment = await reads.clock(connection)
-    clock.read(moment, asked, clock.elapsed())
+async def sync_clock(connection: Connection, clock: DatabaseClock) -> None:
+    """Read the database's clock."""
+    asked = clock.monotonic()
+    moment = await reads.database_time(connection)
+    clock.add_reading(moment, asked, clock.monotonic())

@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean, in one place."""
+"""Translate PostgreSQL's errors."""
 
 import re
 
@@ -48,22 +48,25 @@ _AT_CONNECTING = (
     (re.compile('password|role ".*" does not exist|pg_hba'), "28"),
     (re.compile("database system is"), "57"),
 )
-"""What a refused connection says. It comes without a code, and in words of the server's language: others mean what is
-most likely, that it can't be reached."""
+"""Texts of refused connections, which have no error code.
 
-SERIALIZATION = ("40001", "40P01")
-"""What gave way to another transaction, so that nothing of it was kept, and it can simply be done again."""
+The text is in the server's language. Any other text is taken to mean the most likely cause: the database can't be
+reached.
+"""
+
+SERIALIZATION_FAILURES = ("40001", "40P01")
+"""Errors of a transaction that gave way to another: nothing of it was stored, and it can simply be retried."""
 
 
-def translate(error: Exception, store: str) -> StoreError:
-    """The error to raise for the driver's, which becomes its cause."""
+def translate_error(error: Exception, store: str) -> StoreError:
+    """Return the error to raise for a driver error, which becomes its cause."""
     if isinstance(error, PoolTimeout | TooManyRequests):
         return StoreUnavailable(store, "no connection was to be had in time: the database is away, or all are busy")
     if isinstance(error, PoolClosed):
         return StoreUnavailable(store, "the store is closed: open it before use")
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     if state is None:
-        # The connection itself: it could not be made, or it broke.
+        # The connection itself failed: it could not be made, or it broke.
         code = next((code for words, code in _AT_CONNECTING if words.search(str(error))), "08")
         kind, advice = _MEANINGS[code] if isinstance(error, psycopg.OperationalError) else _UNKNOWN
     else:
@@ -75,19 +78,19 @@ _UNKNOWN = (StoreError, "the database refused it; nothing was written")
 
 
 _LOST = ("57P01", "57P02", "57P03", "57P05", "25P03")
-"""The server ends, or has ended this session."""
+"""The server shuts down, or has ended this session."""
 
 
-def is_outdated(error: Exception) -> bool:
-    """Whether the connection has prepared what was true before somebody migrated. Nothing was done."""
+def is_stale_plan(error: Exception) -> bool:
+    """Return whether the connection's prepared statements predate a migration. Nothing was executed."""
     return isinstance(error, psycopg.errors.FeatureNotSupported) and "cached plan" in str(error)
 
 
-def is_lost(error: Exception) -> bool:
-    """Whether the connection is of no use any more, and another may be."""
+def is_connection_lost(error: Exception) -> bool:
+    """Return whether the connection is unusable, and another one may work."""
     if isinstance(error, PoolTimeout | PoolClosed | TooManyRequests):
         # There was none to begin with.
         return False
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
-        return error.sqlstate[:2] == "08" or error.sqlstate in _LOST or is_outdated(error)
+        return error.sqlstate[:2] == "08" or error.sqlstate in _LOST or is_stale_plan(error)
     return isinstance(error, psycopg.OperationalError)

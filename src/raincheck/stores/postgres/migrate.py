@@ -1,4 +1,4 @@
-"""Bringing a database's schema up to date, under a lock, all or nothing."""
+"""Migrate a database's schema, under a lock, all or nothing."""
 
 import asyncio
 import re
@@ -9,12 +9,12 @@ from typing import Any, cast
 from psycopg.sql import SQL, Identifier
 
 from raincheck.errors import NotAStore, SchemaMismatch, StoreReadOnly
-from raincheck.stores.dispatcher import Jobs
-from raincheck.stores.postgres.address import Target
+from raincheck.stores.dispatcher import JobQueue
+from raincheck.stores.postgres.address import DatabaseTarget
 from raincheck.stores.postgres.reads import Connection
 
 LOCK = 0x7261696E
-"""Whoever migrates anything in a database holds this advisory lock: "rain" in ASCII."""
+"""The advisory lock held during any migration in a database: "rain" in ASCII."""
 
 _FIND = """
 SELECT to_regclass(format('%%I.raincheck_schema', name)) IS NOT NULL,
@@ -26,9 +26,9 @@ FROM (SELECT %(schema)s::text) AS schema (name)
 
 @cache
 def shipped_migrations() -> tuple[tuple[int, str], ...]:
-    """All steps with their versions, oldest first, from the files `NNNN_what.sql`.
+    """Return all steps with their versions, oldest first, from the files `NNNN_what.sql`.
 
-    They are read once: a store that is opened again may find no file descriptor left.
+    They are read once: a store that is reopened may find no file descriptor left.
     """
     folder = files("raincheck.stores.postgres") / "migrations"
     found = [
@@ -40,53 +40,55 @@ def shipped_migrations() -> tuple[tuple[int, str], ...]:
 
 
 async def newest_version() -> int:
-    """The version that this raincheck makes."""
-    # They are files, and an event loop must not wait for a disk.
+    """Return the newest schema version that this raincheck supports."""
+    # The steps are files, and an event loop must not wait for a disk.
     return (await asyncio.to_thread(shipped_migrations))[-1][0]
 
 
-async def schema_version(connection: Connection, target: Target, known: int) -> int:
-    """The version of the tables; 0 if there are none.
+async def schema_version(connection: Connection, target: DatabaseTarget, known: int) -> int:
+    """Return the version of the tables; 0 if there are none.
 
     Raises:
-        NotAStore: somebody else's tables are in the schema.
-        StoreReadOnly: the rights to look are missing.
+        NotAStore: the schema has tables of another program.
+        StoreReadOnly: the right to use the schema is missing.
         SchemaMismatch: a newer raincheck wrote it.
     """
     is_ours, has_tasks, may_look = await fetch_one(connection, _FIND, {"schema": target.schema})
     if not may_look:
         raise StoreReadOnly(
-            target.shown,
+            target.display_url,
             f"this user may not look into the schema {target.schema!r}: GRANT USAGE on it, and rights to its tables",
         )
     if not is_ours:
         if has_tasks:
             raise NotAStore(
-                target.shown,
+                target.display_url,
                 f"the schema {target.schema!r} has tables of another program: name another one, by ?schema= in the URL",
             )
         return 0
     (version,) = await fetch_one(connection, "SELECT max(version) FROM raincheck_schema")
     if version > known:
-        raise SchemaMismatch(target.shown, version, known)
+        raise SchemaMismatch(target.display_url, version, known)
     return version
 
 
-async def migrate(connection: Connection, target: Target, jobs: Jobs[Connection] | None) -> None:
-    """Apply what is missing. Of several processes at once, one does it and the others find it done.
+async def migrate(connection: Connection, target: DatabaseTarget, jobs: JobQueue[Connection] | None) -> None:
+    """Apply the missing steps. If several processes do so at once, one migrates and the others find it done.
 
     Raises:
         NotAStore, SchemaMismatch: nothing was touched.
     """
     migrations = await asyncio.to_thread(shipped_migrations)
     known = migrations[-1][0]
-    if await schema_version(connection, target, known) == known and (jobs is None or await jobs.is_ready(connection)):
-        # Without a lock, and without the right to change anything: that is how it is on all days but one.
+    if await schema_version(connection, target, known) == known and (
+        jobs is None or await jobs.is_migrated(connection)
+    ):
+        # The common case needs no lock, and no right to change anything.
         return
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         for schema in dict.fromkeys((target.schema, target.jobs_schema)):
-            # Asked first: it takes more rights to make one than to find it.
+            # Checked first: creating a schema takes more rights than finding it.
             if not (await fetch_one(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (schema,)))[0]:
                 await connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
         # Read only now, under the lock: another process may have been first.
@@ -104,7 +106,7 @@ async def migrate(connection: Connection, target: Target, jobs: Jobs[Connection]
 async def fetch_one(
     connection: Connection, query: str, parameters: tuple[object, ...] | dict[str, object] = ()
 ) -> tuple[Any, ...]:
-    """The row of a query that has one."""
+    """Return the row of a query that has one."""
     row = await (await connection.execute(cast("Any", query), parameters)).fetchone()
     assert row is not None  # noqa: S101 - these queries have a row
     return row

@@ -1,8 +1,7 @@
-"""Hearing of what other handles changed, over `LISTEN`.
+"""Notifications of changes between handles, over `LISTEN` and `NOTIFY`.
 
-A lost connection is made again, and then anything may have changed.
-
-What handles tell each other over `LISTEN` and `NOTIFY`: who changed something, and the ids of the tasks.
+A message carries the handle that made the changes and the ids of the tasks. A lost connection is reopened, and then any
+task may have changed.
 """
 
 import asyncio
@@ -15,29 +14,29 @@ from psycopg.sql import SQL, Identifier
 
 from raincheck.core.records import TaskId
 from raincheck.errors import StoreError
-from raincheck.stores.change_feed import ANYTHING, Feeds, Hint
-from raincheck.stores.postgres.address import Target
-from raincheck.stores.postgres.connection import connected
+from raincheck.stores.change_feed import ANY_TASK, ChangeBroadcaster, ChangeHint
+from raincheck.stores.postgres.address import DatabaseTarget
+from raincheck.stores.postgres.connection import open_connection
 from raincheck.stores.postgres.reads import Connection
 
-LIMIT = 7_900
-"""Bytes of one message. PostgreSQL takes fewer than 8,000."""
+MAX_MESSAGE_BYTES = 7_900
+"""Maximum bytes of one message. PostgreSQL accepts fewer than 8,000."""
 
 SEPARATOR = "\n"
-"""Ids that raincheck makes have none. Those of a program of its own might, and are then not named."""
+"""Ids that raincheck generates never contain it. Ids chosen by a program might, and are then not named."""
 
 
-def tell(origin: str, task_ids: Iterable[TaskId]) -> Iterator[str]:
-    """The messages that tell of these tasks."""
+def encode_changes(origin: str, task_ids: Iterable[TaskId]) -> Iterator[str]:
+    """Encode the messages that announce changes of these tasks."""
     message = origin
     size = len(origin)
     for task_id in task_ids:
         length = len(task_id.encode()) + 1
-        if SEPARATOR in task_id or len(origin) + length > LIMIT:
-            # Without names: anything may have changed.
+        if SEPARATOR in task_id or len(origin) + length > MAX_MESSAGE_BYTES:
+            # Without names: any task may have changed.
             yield origin
             continue
-        if size + length > LIMIT:
+        if size + length > MAX_MESSAGE_BYTES:
             yield message
             message, size = origin, len(origin)
         message, size = f"{message}{SEPARATOR}{task_id}", size + length
@@ -45,77 +44,78 @@ def tell(origin: str, task_ids: Iterable[TaskId]) -> Iterator[str]:
         yield message
 
 
-def hear(message: str) -> tuple[str, Hint]:
-    """Who told, and of what."""
+def decode_changes(message: str) -> tuple[str, ChangeHint]:
+    """Decode a message into its origin and its hint."""
     origin, *ids = message.split(SEPARATOR)
-    return origin, frozenset(map(TaskId, ids)) or ANYTHING
+    return origin, frozenset(map(TaskId, ids)) or ANY_TASK
 
 
 logger = logging.getLogger(__name__)
 
-AFTER_A_LOSS = 0.5
-"""Seconds before a lost connection is made again."""
+RECONNECT_DELAY = 0.5
+"""Seconds before a lost connection is reopened."""
 
-CHECK_EVERY = 15.0
-"""Seconds after which it is seen whether the connection is still there."""
+CHECK_INTERVAL = 15.0
+"""Seconds between checks that the connection is still alive."""
 
 
-async def watch(target: Target, channel: str, feeds: Feeds, origin: str) -> None:
-    """Tell the feeds what others change, until nobody listens."""
+async def watch_changes(target: DatabaseTarget, channel: str, feeds: ChangeBroadcaster, origin: str) -> None:
+    """Publish changes by other handles to the feeds, until there are no listeners."""
 
     def pass_on(message: str) -> None:
-        told_by, hint = hear(message)
+        told_by, hint = decode_changes(message)
         if told_by == origin:
-            # Our own listeners heard of it when it was written.
+            # Our own listeners were notified when it was written.
             return
-        if hint == ANYTHING:
-            feeds.publish_anything()
+        if hint == ANY_TASK:
+            feeds.publish_any_task()
         else:
             feeds.publish(hint)
 
     is_known = False
     while feeds:
         try:
-            async with connected(target) as connection:
+            async with open_connection(target) as connection:
                 await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
-                # Nobody can say what changed before this.
-                feeds.publish_anything()
+                # It is unknown what changed before this.
+                feeds.publish_any_task()
                 if is_known:
-                    logger.info("changes on %s are heard of again", target.shown)
+                    logger.info("changes on %s are heard of again", target.display_url)
                 is_known = False
-                ear = Ear(connection, pass_on)
+                ear = NotificationListener(connection, pass_on)
                 while feeds:
-                    await ear.listen(CHECK_EVERY)
+                    await ear.listen(CHECK_INTERVAL)
         except StoreError as error:
             if not is_known:
-                # Whoever waits for a task looks for itself now and then, and whoever reads finds out by reading.
-                logger.warning("changes on %s are not heard of, will try again: %s", target.shown, error)
+                # A caller that waits for a task also polls now and then, and a reader finds out by its own reads.
+                logger.warning("changes on %s are not heard of, will try again: %s", target.display_url, error)
             is_known = True
-            await asyncio.sleep(AFTER_A_LOSS)
+            await asyncio.sleep(RECONNECT_DELAY)
 
 
-class Ear:
-    """Hears what a connection is told, whenever there is something to read.
+class NotificationListener:
+    """Passes on a connection's notifications whenever there is something to read.
 
     The driver's own `notifies()` sets up a wait for each message, which costs more than most writes: and a handle is
-    told of all that it writes itself.
+    also notified of all its own writes.
     """
 
-    def __init__(self, connection: Connection, pass_on: Callable[[str], None]) -> None:
+    def __init__(self, connection: Connection, callback: Callable[[str], None]) -> None:
         self._connection = connection
-        self._pass_on = pass_on
+        self._callback = callback
         self._encoding = connection.info.encoding
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Who listens may leave in the turn in which the connection is lost, and then nobody asks.
+        # The listener may leave in the same iteration in which the connection is lost, and then its error is not
+        # retrieved.
         self._lost.add_done_callback(lambda lost: lost.exception())
-        # What comes while something else is read from the connection.
-        connection.add_notify_handler(self._hear)
+        # For notifications that arrive while something else is read from the connection.
+        connection.add_notify_handler(self._on_notify)
 
     async def listen(self, seconds: float) -> None:
-        """Pass on what is told for so long, and see then whether the connection is still there.
+        """Pass on notifications for `seconds`, and then check that the connection is still alive.
 
         Raises:
-            psycopg.Error: it is not.
+            psycopg.Error: it is lost.
         """
         loop, socket = asyncio.get_running_loop(), self._connection.fileno()
         loop.add_reader(socket, self._read)
@@ -135,7 +135,7 @@ class Ear:
             if not self._lost.done():
                 self._lost.set_exception(error)
         while (told := libpq.notifies()) is not None:
-            self._pass_on(told.extra.decode(self._encoding))
+            self._callback(told.extra.decode(self._encoding))
 
-    def _hear(self, told: Notify) -> None:
-        self._pass_on(told.payload)
+    def _on_notify(self, told: Notify) -> None:
+        self._callback(told.payload)

@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL: those of `stores.sql`, with the job of a task at the end."""
+"""Rows of the PostgreSQL store: those of `stores.sql`, with the task's job at the end."""
 
 import json
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ _NOT_AT_FIRST = frozenset(
     {"finished_at", "expires_at", "failures", "pausing", "signals", "open_inputs", "progress_done", "progress_total"}
     | {"is_error"}
 )
-"""What a new task has nothing of. Not spelled out: statements with many parameters are parsed anew every time."""
+"""Columns that a new task leaves unset. They are omitted: long parameter lists are parsed again every time."""
 _NOT_IN_THE_QUEUE = _NOT_AT_FIRST | {"attempt_started_at", "lease_holder", "lease_expires_at"}
-"""Nor has one that is not begun."""
+"""Columns that a new task that is not started does not set."""
 _NOT_AT_WORK = _NOT_AT_FIRST | {"due_at"}
-"""Nor has one that is."""
+"""Columns that a new task that is started at once does not set."""
 
 
-def parameters_of_creation(creation: Creation) -> Parameters:
-    """All that `insert_task` takes, but for bounds and news. If it gets a job, that is made by the statement."""
-    row = sql.row_of_creation(creation)
+def creation_parameters(creation: Creation) -> Parameters:
+    """Return the parameters of `insert_task`, except quota bounds and notification. The statement creates any job."""
+    row = sql.creation_to_row(creation)
     return {
         **_without(_NOT_IN_THE_QUEUE, row),
         **_entry(creation.entry),
@@ -44,17 +44,17 @@ def _without(names: frozenset[str], row: Mapping[str, sql.Value]) -> Parameters:
 
 
 _WHEN_QUEUED = ("updated_at", "version", "fence", "entries")
-"""What a claim changes, and a task has otherwise if it has to wait. Its phase is what the statement says."""
+"""Columns that a claim changes, with their values for a task that has to wait. The statement sets the phase."""
 
 
-def parameters_of_offer(creation: Creation, begun: Change) -> Parameters:
-    """All that `insert_offered` takes, but for the offer, bounds and news: the task as it is then, or else queued."""
-    row = sql.row_of_creation(creation)
+def direct_start_parameters(creation: Creation, begun: Change) -> Parameters:
+    """Return the parameters of `insert_offered` except offer, bounds and notification: started, or else queued."""
+    row = sql.creation_to_row(creation)
     entries = [_as_json(entry) for entry in (creation.entry, begun.entry) if entry is not None]
     return {
-        **_without(_NOT_AT_WORK, row | sql.row_of_task(begun.after)),
+        **_without(_NOT_AT_WORK, row | sql.task_to_row(begun.after)),
         **{f"queued_{name}": row[name] for name in _WHEN_QUEUED},
-        # In a database of encoding SQL_ASCII, jsonb takes no escapes of other characters.
+        # In a database with encoding SQL_ASCII, jsonb accepts no escapes of non-ASCII characters.
         "entry": json.dumps(entries[:1], ensure_ascii=False),
         "both_entries": json.dumps(entries, ensure_ascii=False),
         "arguments": creation.arguments,
@@ -63,10 +63,10 @@ def parameters_of_offer(creation: Creation, begun: Change) -> Parameters:
     }
 
 
-def parameters_of_change(change: Change, job_id: int | None) -> Parameters:
-    """All that `update_task` takes, but for the news."""
+def change_parameters(change: Change, job_id: int | None) -> Parameters:
+    """Return the parameters of `update_task`, except the notification."""
     return {
-        **sql.row_of_task(change.after),
+        **sql.task_to_row(change.after),
         **_entry(change.entry),
         "outcome": change.outcome,
         "variables": change.variables,
@@ -86,27 +86,27 @@ _NO_ENTRY: Parameters = {f"entry_{name}": None for name in _ENTRY}
 def _entry(entry: HistoryEntry | None) -> Parameters:
     if entry is None:
         return _NO_ENTRY
-    _, *values = sql.row_of_entry(0, entry)
+    _, *values = sql.entry_to_row(0, entry)
     return {f"entry_{name}": value for name, value in zip(_ENTRY, values, strict=True)}
 
 
 def _as_json(entry: HistoryEntry) -> Parameters:
-    _, *values, detail = sql.row_of_entry(0, entry)
+    _, *values, detail = sql.entry_to_row(0, entry)
     return dict(zip(_ENTRY, (*values, None if detail is None else detail.hex()), strict=True))
 
 
-def wants_job(before: Task | None, after: Task) -> bool:
-    """Whether a change lets the task run now: it enters the queue, or is parked till a moment that is past."""
+def needs_job(before: Task | None, after: Task) -> bool:
+    """Return whether a change makes the task runnable now: it enters the queue, or is parked until a past time."""
     is_due = after.phase is Phase.PARKED and after.due_at is not None and after.due_at <= after.updated_at
     return is_due or enters_queue(before, after)
 
 
-def moment(micros: int | None) -> datetime | None:
-    return None if micros is None else sql.to_moment(micros)
+def to_optional_datetime(micros: int | None) -> datetime | None:
+    return None if micros is None else sql.to_datetime(micros)
 
 
-def bindable(text: str) -> str:
-    """What a caller sent, in a form that PostgreSQL takes: else it becomes empty, which no stored name is."""
+def sanitize_text(text: str) -> str:
+    """Replace text that PostgreSQL can't store by an empty string, which is never a stored name."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""What is done inside a transaction that writes.
+"""Write operations of the PostgreSQL store, each run inside a transaction.
 
-What new tasks and changes become in the tables, inside of a transaction.
+`PostgresTables` applies new tasks and changes to the tables.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,37 +14,37 @@ from psycopg.errors import UniqueViolation
 from raincheck.core.change import Change, Creation
 from raincheck.core.commands import Due
 from raincheck.core.decide import decide
-from raincheck.core.family import LiveChildren, Parent, advance, follow
-from raincheck.core.histogram import Sketch, merge_news
+from raincheck.core.family import LiveChildrenLookup, ParentLookup, advance, family_steps
+from raincheck.core.histogram import DurationHistogram, merge_histograms
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.errors import AlreadyRecorded, QuotaExceeded, StaleChange, TaskNotFound
 from raincheck.stores import sql as shared
-from raincheck.stores.dispatcher import Jobs
+from raincheck.stores.dispatcher import JobQueue
 from raincheck.stores.postgres import reads, rows
-from raincheck.stores.postgres.notifications import tell
+from raincheck.stores.postgres.notifications import encode_changes
 from raincheck.stores.postgres.reads import QUERIES
 from raincheck.stores.requests import (
     DUE_LIMIT,
     ClaimRequest,
     HeldAttempt,
     check_definitions,
-    check_named_once,
-    new_secret,
-    page_size,
+    check_distinct_tasks,
+    clamp_limit,
+    generate_secret,
 )
-from raincheck.stores.sql import note_journals
+from raincheck.stores.sql import collect_journals
 
 Parameters: TypeAlias = rows.Parameters | Sequence[Any]
 
 
-class Tables:
-    """The tables, as they are within a transaction. It remembers which tasks it touched, for those who listen."""
+class PostgresTables:
+    """The tables within a transaction. It records the tasks it touched, for the feeds."""
 
     def __init__(
-        self, connection: AsyncConnection[rows.Row], jobs: Jobs[Any] | None, channel: str, origin: str
+        self, connection: AsyncConnection[rows.Row], jobs: JobQueue[Any] | None, channel: str, origin: str
     ) -> None:
         self.connection = connection
         self.touched: list[TaskId] = []
@@ -59,34 +59,34 @@ class Tables:
         return await (await self.execute(query, parameters)).fetchall()
 
     async def tasks(self, query: str, parameters: rows.Parameters) -> list[Task]:
-        return list(map(shared.task_of, await self.fetch(query, parameters)))
+        return list(map(shared.task_from_row, await self.fetch(query, parameters)))
 
-    async def keep(self, change: Change) -> None:
-        """Keep a change, and what it means for the task's family."""
-        following = follow(change)
+    async def commit(self, change: Change) -> None:
+        """Write a change, and its effects on the task's family."""
+        following = family_steps(change)
         found: list[Task] | None = None
         while (step := advance(following, found)) is not None:
             match step:
                 case Change():
                     await self.write(step)
                     found = None
-                case Parent(task_id):
+                case ParentLookup(task_id):
                     found = await self.tasks("lock_parent", {"id": task_id})
-                case LiveChildren(parent_id):
+                case LiveChildrenLookup(parent_id):
                     found = await self.tasks("lock_live_children", {"id": parent_id})
 
     async def insert(self, creation: Creation, quota: Quota, now: datetime) -> None:
-        """Begin a new task, if its owner may have one more."""
-        has_job = rows.wants_job(None, creation.task)
-        await self._insert("insert_task", creation, rows.parameters_of_creation(creation), quota, now, has_job=has_job)
+        """Insert a new task, if its owner's quota allows it."""
+        has_job = rows.needs_job(None, creation.task)
+        await self._insert("insert_task", creation, rows.creation_parameters(creation), quota, now, has_job=has_job)
 
-    async def insert_offered(
-        self, creation: Creation, begun: Change, offer: ClaimRequest, quota: Quota, now: datetime
+    async def insert_started(
+        self, creation: Creation, begun: Change, claim: ClaimRequest, quota: Quota, now: datetime
     ) -> bool:
-        """The same with its first attempt, if nothing else waits for whoever offers that. Says whether that is so."""
+        """Insert a new task with its first attempt unless other work waits for the creator. Return if it started."""
         parameters = (
-            rows.parameters_of_offer(creation, begun)
-            | reads.tools_parameters(offer.namespace, offer.tools)
+            rows.direct_start_parameters(creation, begun)
+            | reads.tools_parameters(claim.namespace, claim.tools)
             | {"now": shared.to_micros(now)}
         )
         return not await self._insert("insert_offered", creation, parameters, quota, now, has_job=True)
@@ -101,38 +101,41 @@ class Tables:
         *,
         has_job: bool,
     ) -> bool:
-        """Whether the new task has to wait."""
+        """Insert a new task; return whether it has to wait."""
         new = creation.task
         since = None if quota.created is None else shared.to_micros(now - quota.window)
         bounds = {"most_live": quota.live or 0, "most_created": quota.created, "since": since}
-        parameters = parameters | bounds | self._news(new.id)
+        parameters = parameters | bounds | self._notify_parameters(new.id)
         statement = QUERIES[query]
         if self._jobs is not None and has_job:
-            statement, parameters = _with_job(statement, self._jobs.deferral), parameters | self._jobs.parameters(new)
+            statement, parameters = (
+                _with_job(statement, self._jobs.enqueue_sql),
+                parameters | self._jobs.parameters(new),
+            )
         inserted = await self._insert_once(statement, parameters, lambda: AlreadyRecorded(new.id))
         ((must_wait, live, latest, _),) = await inserted.fetchall()
-        # Counted before it, in one statement with it. If it is one too many, it was left out.
+        # Counted before the insert, in the same statement. A task over the quota was not inserted.
         quota.check_live(live)
         if quota.created is not None:
-            quota.check_created(rows.moment(latest), now)
+            quota.check_created(rows.to_optional_datetime(latest), now)
         self.touched.append(new.id)
         return must_wait
 
-    async def write(self, change: Change, *, has_job: bool = False, withdraws: bool = False) -> None:
-        """Do what the change says, if it still holds, and begin the tasks that it spawns.
+    async def write(self, change: Change, *, has_job: bool = False, withdraw_job: bool = False) -> None:
+        """Apply the change, if it is still valid, and insert the tasks that it spawns.
 
-        A task that can run then gets a job, unless whoever writes has one in hand for it. One that leaves the queue
-        gives up its job, unless it is begun; with `withdraws`, also then.
+        A task that can run then gets a job, unless the caller holds one for it (`has_job`). A task that leaves the
+        queue gives up its job, unless it is started; with `withdraw_job`, also then.
         """
         before, after = change.before, change.after
-        # If it holds, the stored task has the phase from before.
-        job_id = await self.enqueue(after) if rows.wants_job(before, after) and not has_job else None
-        parameters = rows.parameters_of_change(change, job_id)
+        # If the change is valid, the stored task has the phase from before.
+        job_id = await self.enqueue_job(after) if rows.needs_job(before, after) and not has_job else None
+        parameters = rows.change_parameters(change, job_id)
         statement = QUERIES["update_task"]
         leaves = before.phase is Phase.QUEUED and after.phase not in (Phase.QUEUED, Phase.RUNNING)
-        if self._jobs is not None and (leaves or withdraws):
-            statement = _without_job(self._jobs.withdrawal)
-        updated = await self.connection.execute(cast("Any", statement), parameters | self._news(after.id))
+        if self._jobs is not None and (leaves or withdraw_job):
+            statement = _with_withdrawal(self._jobs.withdraw_sql)
+        updated = await self.connection.execute(cast("Any", statement), parameters | self._notify_parameters(after.id))
         row = await updated.fetchone()
         if row is None:
             raise StaleChange(before.id)
@@ -154,17 +157,17 @@ class Tables:
         for creation in change.spawned:
             await self.insert(creation, change.quota, creation.task.created_at)
 
-    async def tell_of(self, task_ids: Sequence[TaskId]) -> None:
-        """Tell others of tasks that changed otherwise than by `insert` or `write`."""
+    async def notify(self, task_ids: Sequence[TaskId]) -> None:
+        """Notify other handles of tasks that changed in another way than by `insert` or `write`."""
         self.touched += task_ids
         if task_ids:
-            await self.execute("tell", {"channel": self._channel, "news": list(tell(self._origin, task_ids))})
+            await self.execute("tell", {"channel": self._channel, "news": list(encode_changes(self._origin, task_ids))})
 
-    async def enqueue(self, task: Task) -> int | None:
-        """Have somebody told that there is something to run, of this task's tool."""
+    async def enqueue_job(self, task: Task) -> int | None:
+        """Queue a job that announces work of this task's tool."""
         if self._jobs is None:
             return None
-        query: Any = f"SELECT {self._jobs.deferral}"
+        query: Any = f"SELECT {self._jobs.enqueue_sql}"
         row = await (await self.connection.execute(query, self._jobs.parameters(task))).fetchone()
         return None if row is None else row[0]
 
@@ -176,7 +179,7 @@ class Tables:
                 continue
             asked_at = shared.to_micros(question.asked_at)
             values = (pk, question.key, str(question.kind), question.request, asked_at, question.attempt)
-            duplicate = partial(AlreadyRecorded.question, change.before.id, question.key)
+            duplicate = partial(AlreadyRecorded.input_request, change.before.id, question.key)
             await self._insert_once(QUERIES["insert_input"], values, duplicate)
 
     async def _insert_once(
@@ -186,39 +189,40 @@ class Tables:
             return await self.connection.execute(cast("Any", statement), parameters)
         except UniqueViolation as error:
             if error.diag.constraint_name == "tasks_by_key":
-                # Another who asked with the same key was quicker. Whoever tries again finds their task.
+                # Another create with the same key committed first. A retry finds its task.
                 raise
             raise duplicate() from error
 
-    def _news(self, task_id: TaskId) -> rows.Parameters:
-        return {"channel": self._channel, "news": next(tell(self._origin, [task_id]))}
+    def _notify_parameters(self, task_id: TaskId) -> rows.Parameters:
+        return {"channel": self._channel, "news": next(encode_changes(self._origin, [task_id]))}
 
 
 @lru_cache(8)
 def _with_job(statement: str, deferral: str) -> str:
-    """A statement that keeps a new task, and queues its job in one go."""
+    """Return a statement that inserts a new task and queues its job at once."""
     return statement.replace("%(job_id)s", deferral)
 
 
 @lru_cache(8)
-def _without_job(withdrawal: str) -> str:
-    """The statement that writes a change, and takes back the job that the task was queued with."""
+def _with_withdrawal(withdrawal: str) -> str:
+    """Return the statement that writes a change and withdraws the job that the task was queued with."""
     return QUERIES["update_task"].replace("%(withdrawal)s", withdrawal)
 
 
-class Creating:
-    """Keeps a new task, however often it is tried, and begins it if somebody offers that and nothing else waits."""
+class CreateTransaction:
+    """Creates a task, idempotent under retries, and starts it if the creator offers that and no other work waits."""
 
-    def __init__(self, creation: Creation, quota: Quota, now: datetime, offer: ClaimRequest | None) -> None:
+    def __init__(self, creation: Creation, quota: Quota, now: datetime, claim: ClaimRequest | None) -> None:
         self._creation = creation
         self._quota = quota
         self._now = now
-        self._offer = offer
+        self._offer = claim
         self._tries = 0
-        # With a key, it is looked for first. Without, one statement keeps it, which may be said twice: its id is new.
+        # With a key, the task is looked up first. Without one, a single statement inserts it, which may be repeated:
+        # its id is new.
         self.is_single = creation.task.idempotency_key is None
 
-    async def __call__(self, tables: Tables) -> Task:
+    async def __call__(self, tables: PostgresTables) -> Task:
         self._tries += 1
         new = self._creation.task
         if new.idempotency_key is not None:
@@ -226,101 +230,103 @@ class Creating:
             if found is not None:
                 return found
         try:
-            return await self._keep(tables)
+            return await self._insert(tables)
         except (AlreadyRecorded, QuotaExceeded) as error:
             if self._tries == 1:
                 raise
-            # Perhaps it was kept before, and only the answer was lost. Then it may be one too many by itself.
+            # Perhaps it was stored before, and only the reply was lost. Then it may exceed the quota by itself.
             try:
-                kept = await reads.load(tables.connection, new.id, Scope.within(new.namespace), self._now)
+                kept = await reads.load(tables.connection, new.id, Scope.for_namespace(new.namespace), self._now)
             except TaskNotFound:
                 raise error from None
             tables.touched.append(new.id)
             return kept
 
-    async def _keep(self, tables: Tables) -> Task:
+    async def _insert(self, tables: PostgresTables) -> Task:
         creation, offer = self._creation, self._offer
-        begun = None if offer is None else next(iter(offer.begin([creation.task], self._now)), None)
+        begun = None if offer is None else next(iter(offer.decide_claims([creation.task], self._now)), None)
         if offer is None or begun is None:
             await tables.insert(creation, self._quota, self._now)
             return creation.task
-        is_begun = await tables.insert_offered(creation, begun, offer, self._quota, self._now)
+        is_begun = await tables.insert_started(creation, begun, offer, self._quota, self._now)
         return begun.after if is_begun else creation.task
 
 
-async def commit(tables: Tables, changes: Sequence[Change]) -> None:
-    check_named_once(changes)
+async def commit(tables: PostgresTables, changes: Sequence[Change]) -> None:
+    check_distinct_tasks(changes)
     for change in changes:
-        await tables.keep(change)
+        await tables.commit(change)
 
 
 def is_single(change: Change) -> bool:
-    """Whether it takes one statement to keep the change: it brings nothing else, and concerns no relative."""
+    """Return whether one statement stores the change: it brings nothing else, and affects no relative."""
     ends = change.after.is_terminal and not change.before.is_terminal
     concerns_family = ends and (change.after.parent_id is not None or change.after.phase is not Phase.COMPLETED)
     brings_more = change.steps or change.inputs or change.artifacts or change.spawned or change.leaves_state
-    # A job that is queued before it turns out that the change does not hold is taken back with it.
-    return not (concerns_family or brings_more or rows.wants_job(change.before, change.after))
+    # A job that is queued before the change turns out to be invalid is rolled back with it.
+    return not (concerns_family or brings_more or rows.needs_job(change.before, change.after))
 
 
-async def claim(tables: Tables, request: ClaimRequest, now: datetime) -> tuple[Task, ...]:
+async def claim(tables: PostgresTables, request: ClaimRequest, now: datetime) -> tuple[Task, ...]:
     parameters = reads.tools_parameters(request.namespace, request.tools) | {
         "now": shared.to_micros(now),
         "limit": request.limit,
         "due_limit": DUE_LIMIT,
     }
-    if request.told is None and not request.withdraws:
-        for change in request.wake(await tables.tasks("due_tasks", parameters), now):
+    if request.job_tool is None and not request.withdraw_job:
+        for change in request.decide_wakeups(await tables.tasks("due_tasks", parameters), now):
             await tables.write(change)
     found = await tables.fetch("queued_tasks", parameters)
-    queued = list(map(shared.task_of, found))
-    if not queued and request.told is not None:
-        queued = await _look_closer(tables, request, request.told, now)
-    begun = request.begin(queued, now)
+    queued = list(map(shared.task_from_row, found))
+    if not queued and request.job_tool is not None:
+        queued = await _find_task_of_job(tables, request, request.job_tool, now)
+    begun = request.decide_claims(queued, now)
     for change in begun:
-        is_others = request.told not in (None, change.after.tool)
-        await tables.write(change, withdraws=is_others or request.withdraws)
+        is_others = request.job_tool not in (None, change.after.tool)
+        await tables.write(change, withdraw_job=is_others or request.withdraw_job)
         if is_others:
-            await _give_back(tables, request)
+            await _requeue_job(tables, request)
     if request.journals is not None:
-        note_journals(request.journals, [change.after for change in begun], found)
+        collect_journals(request.journals, [change.after for change in begun], found)
     return tuple(change.after for change in begun)
 
 
-async def _look_closer(tables: Tables, request: ClaimRequest, told: Tool, now: datetime) -> list[Task]:
-    """What a job was queued for, if it is not in the queue for all to see. It must not be left: nobody else comes.
+async def _find_task_of_job(tables: PostgresTables, request: ClaimRequest, told: Tool, now: datetime) -> list[Task]:
+    """Return the task a job was queued for, if the queue does not show it. No other worker will come for it.
 
-    It may be parked till a moment that is past. Or somebody has it just now, who will be done with it and leave it in
-    the queue: a child that ends tells its parent, say.
+    It may be parked until a past time. Or another transaction holds it just now and will leave it in the queue: a child
+    that ends and signals its parent, say.
     """
     parameters = reads.tools_parameters(request.namespace, frozenset({told})) | {"limit": 1, "due_limit": 1}
-    for change in request.wake(await tables.tasks("due_tasks", parameters | {"now": shared.to_micros(now)}), now):
+    for change in request.decide_wakeups(
+        await tables.tasks("due_tasks", parameters | {"now": shared.to_micros(now)}), now
+    ):
         await tables.write(change, has_job=True)
     found: list[Task] = []
     while not found and await tables.tasks("waiting_tasks", parameters):
-        # Not for long: a connection is held meanwhile. The job comes again.
+        # Not for long: a connection is held meanwhile. The job is redelivered.
         await tables.execute("wait_briefly")
         found = await tables.tasks("queued_tasks_of_others", parameters)
     return found
 
 
-async def _give_back(tables: Tables, request: ClaimRequest) -> None:
-    """The job of one tool served to begin a task of another, whose own was taken back: give one back for it."""
-    assert request.told is not None  # noqa: S101 - else there is nothing to give back
-    parameters = reads.tools_parameters(request.namespace, frozenset({request.told})) | {"limit": 1}
+async def _requeue_job(tables: PostgresTables, request: ClaimRequest) -> None:
+    """Replace the job of one tool that started a task of another, whose own job was withdrawn."""
+    assert request.job_tool is not None  # noqa: S101 - else there is nothing to requeue
+    parameters = reads.tools_parameters(request.namespace, frozenset({request.job_tool})) | {"limit": 1}
     for left in await tables.tasks("waiting_tasks", parameters):
-        await tables.enqueue(left)
+        await tables.enqueue_job(left)
 
 
-async def wake_due(tables: Tables, now: datetime) -> None:
-    """Let parked tasks through to the queue whose moment has come."""
+async def wake_due(tables: PostgresTables, now: datetime) -> None:
+    """Move parked tasks that are due to the queue."""
     for task in await tables.tasks("due_of_all", {"now": shared.to_micros(now), "due_limit": DUE_LIMIT}):
         change = decide(task, Due(), now)
         if change is not None:
             await tables.write(change)
 
 
-async def extend_leases(tables: Tables, held: Sequence[HeldAttempt], until: datetime) -> frozenset[TaskId]:
+async def extend_leases(tables: PostgresTables, held: Sequence[HeldAttempt], until: datetime) -> frozenset[TaskId]:
     parameters = {
         "ids": [one.task_id for one in held],
         "fences": [one.fence for one in held],
@@ -330,30 +336,32 @@ async def extend_leases(tables: Tables, held: Sequence[HeldAttempt], until: date
     return frozenset(one.task_id for one in held if one.task_id not in kept)
 
 
-async def release_key(tables: Tables, task_id: TaskId, key: str) -> None:
-    await tables.execute("release_key", {"id": rows.bindable(task_id), "key": rows.bindable(key)})
+async def release_key(tables: PostgresTables, task_id: TaskId, key: str) -> None:
+    await tables.execute("release_key", {"id": rows.sanitize_text(task_id), "key": rows.sanitize_text(key)})
 
 
-async def prune(tables: Tables, now: datetime, limit: int, only: Sequence[TaskId] | None) -> tuple[TaskId, ...]:
+async def prune(tables: PostgresTables, now: datetime, limit: int, only: Sequence[TaskId] | None) -> tuple[TaskId, ...]:
     if only is None:
-        pruned = await tables.fetch("prune_tasks", {"now": shared.to_micros(now), "limit": page_size(limit)})
+        pruned = await tables.fetch("prune_tasks", {"now": shared.to_micros(now), "limit": clamp_limit(limit)})
     else:
-        named = list(dict.fromkeys(map(rows.bindable, only)))
-        pruned = await tables.fetch("prune_named", {"only": named, "limit": page_size(limit)})
+        named = list(dict.fromkeys(map(rows.sanitize_text, only)))
+        pruned = await tables.fetch("prune_named", {"only": named, "limit": clamp_limit(limit)})
     ids = tuple(TaskId(row[0]) for row in pruned)
-    await tables.tell_of(ids)
+    await tables.notify(ids)
     return ids
 
 
-async def secret(tables: Tables, name: str) -> bytes:
-    await tables.execute("insert_secret", {"name": name, "bytes": new_secret()})
-    # Another handle may have been first.
-    found = await reads.secret(tables.connection, name)
-    assert found is not None  # noqa: S101 - it was inserted, or was there
+async def create_secret(tables: PostgresTables, name: str) -> bytes:
+    await tables.execute("insert_secret", {"name": name, "bytes": generate_secret()})
+    # Another handle may have created it first.
+    found = await reads.find_secret(tables.connection, name)
+    assert found is not None  # noqa: S101 - it was inserted, or existed
     return found
 
 
-async def remember(tables: Tables, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+async def save_definitions(
+    tables: PostgresTables, namespace: str, definitions: Mapping[Tool, bytes]
+) -> dict[Tool, bytes]:
     check_definitions(namespace, definitions)
     for tool, body in definitions.items():
         parameters = {"namespace": namespace, "tool": tool.name, "tool_version": tool.version, "body": body}
@@ -362,24 +370,26 @@ async def remember(tables: Tables, namespace: str, definitions: Mapping[Tool, by
     return {Tool(name, version): body for name, version, body in found}
 
 
-async def learn(tables: Tables, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
+async def merge_durations(
+    tables: PostgresTables, namespace: str, durations: Mapping[str, DurationHistogram]
+) -> dict[str, DurationHistogram]:
     await tables.execute("lock_durations", {"namespace": namespace})
     known = await reads.durations(tables.connection, namespace)
-    changed = merge_news(known, news)
+    changed = merge_histograms(known, durations)
     for tool, sketch in changed.items():
         await tables.execute("put_durations", {"namespace": namespace, "tool": tool, "counts": sketch.dump()})
     return known | changed
 
 
-async def _task_with_key(tables: Tables, creation: Creation, now: datetime) -> Task | None:
+async def _task_with_key(tables: PostgresTables, creation: Creation, now: datetime) -> Task | None:
     new = creation.task
     parameters = {"namespace": new.namespace, "owner": new.owner.key, "key": new.idempotency_key}
     row = await (await tables.execute("task_with_key", parameters)).fetchone()
     if row is None:
         return None
-    task = shared.task_of(row)
-    if creation.asks_for(task, shared.digest_of(row), now):
+    task = shared.task_from_row(row)
+    if creation.matches(task, shared.digest_of(row), now):
         return task
-    # It has expired and would be pruned sooner or later; its key is free again from that moment.
+    # It has expired and will be pruned later; its key has been free since it expired.
     await tables.execute("delete_task", {"id": task.id})
     return None

@@ -1,4 +1,4 @@
-"""Tasks in one SQLite file: durable, with nothing to install, shared by as many processes as like."""
+"""Tasks in one SQLite file: durable, with nothing to install, shared by any number of processes."""
 
 from raincheck.stores.sqlite.store import SqliteStore
 

@@ -1,6 +1,6 @@
-"""Opening a file: what must be there, how connections are set up, and what is not ours is left alone.
+"""Open SQLite files: check and create them, set up connections, and translate SQLite's errors.
 
-What SQLite's errors mean, in one place.
+A file that raincheck did not create is left alone.
 """
 
 import errno
@@ -48,50 +48,50 @@ _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
-class Damaged(sqlite3.DatabaseError):
-    """What SQLite read without a complaint can't have been written by us."""
+class CorruptData(sqlite3.DatabaseError):
+    """Data that SQLite read without an error, but that raincheck can't have written."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
-def translate(error: sqlite3.Error, store: str) -> StoreError:
-    """The error to raise for the driver's, which becomes its cause."""
-    # The low byte is the kind; the rest tells variants apart that mean the same to a caller.
+def translate_error(error: sqlite3.Error, store: str) -> StoreError:
+    """Return the error to raise for a driver error, which becomes its cause."""
+    # The low byte is the kind; the rest distinguishes variants that mean the same to a caller.
     code = getattr(error, "sqlite_errorcode", -1) & 0xFF
     kind, advice = _MEANINGS.get(code, (StoreError, "the database refused it; nothing was written"))
     return kind(store, f"{advice} ({error})")
 
 
 def is_duplicate(error: sqlite3.IntegrityError) -> bool:
-    """Whether a key exists already (and not that some other guard of the schema refused)."""
+    """Return whether a key exists already (as opposed to another violated constraint of the schema)."""
     return error.sqlite_errorcode in (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
 
 
-Connect: TypeAlias = Callable[[str, float], sqlite3.Connection]
-"""Opens a connection to a path, waiting so many seconds for locks."""
+ConnectFunction: TypeAlias = Callable[[str, float], sqlite3.Connection]
+"""Opens a connection to a path, with a lock timeout in seconds."""
 
-Identity: TypeAlias = tuple[int, int]
-"""Tells a file from another that comes in its place."""
+FileIdentity: TypeAlias = tuple[int, int]
+"""Distinguishes a file from another one that replaces it."""
 
-OLDEST_SQLITE = (3, 37, 0)
+MIN_SQLITE_VERSION = (3, 37, 0)
 
 _making = threading.Lock()
 
 
 def connect(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection in autocommit mode: transactions begin where the code says so.
+    """Open a connection in autocommit mode: transactions start only explicitly.
 
-    The file must be there. SQLite would make an empty one in the place of a file that was removed just now.
+    The file must exist. SQLite would create an empty one in place of a file that was just removed.
     """
     uri = f"{Path(path).absolute().as_uri()}?mode=rw"
     return sqlite3.connect(uri, timeout=timeout, isolation_level=None, check_same_thread=True, uri=True)
 
 
-def prepare_file(path: Path, open_connection: Connect, timeout: float, migrations: Sequence[Migration]) -> Path:
-    """Make sure that the file is there, is ours, can be written and has the newest schema. Returns its real path.
+def prepare_file(path: Path, open_connection: ConnectFunction, timeout: float, migrations: Sequence[Migration]) -> Path:
+    """Ensure that the file exists, is ours, is writable and has the newest schema. Returns its real path.
 
     Raises:
-        ConfigurationError, StoreError: what is wrong with the path or the file. The file was left as it was.
+        ConfigurationError, StoreError: the path or the file is unusable. The file was left unchanged.
     """
     check_sqlite()
     path = _real_path(path)
@@ -99,63 +99,69 @@ def prepare_file(path: Path, open_connection: Connect, timeout: float, migration
     try:
         connection = open_connection(str(path), timeout)
     except sqlite3.Error as error:
-        raise translate(error, str(path)) from error
+        raise translate_error(error, str(path)) from error
     try:
-        # In a transaction, so that what another process makes of a new file meanwhile is seen whole or not at all.
+        # In a transaction, so that changes of another process to a new file are seen whole or not at all.
         connection.execute("BEGIN")
         schema_version(connection, str(path), migrations[-1].version)
         connection.execute("COMMIT")
         _use_wal(connection, path, timeout)
         migrate(connection, str(path), migrations)
     except sqlite3.Error as error:
-        raise translate(error, str(path)) from error
+        raise translate_error(error, str(path)) from error
     finally:
         connection.close()
     return path
 
 
-def find_file(
-    path: Path, identity: Identity | None, open_connection: Connect, timeout: float, migrations: Sequence[Migration]
+def check_existing_file(
+    path: Path,
+    identity: FileIdentity | None,
+    open_connection: ConnectFunction,
+    timeout: float,
+    migrations: Sequence[Migration],
 ) -> Path:
-    """Make sure that the file is there and has the newest schema, and change nothing. Returns its real path.
+    """Check that the file exists and has the newest schema, without changing anything. Returns its real path.
 
     With an identity, it must be that file and no other.
 
     Raises:
-        StoreError: it is gone, or it is not what it was.
+        StoreError: it is gone, was replaced, or has another schema version.
     """
     path = _real_path(path)
-    found = identity_of(path)
+    found = file_identity(path)
     if found is None or identity not in (None, found):
-        raise file_is_gone(path)
+        raise file_gone_error(path)
     known = migrations[-1].version
     try:
         with closing(open_connection(str(path), timeout)) as connection:
             version = schema_version(connection, str(path), known)
     except sqlite3.Error as error:
-        raise translate(error, str(path)) from error
+        raise translate_error(error, str(path)) from error
     if version < known:
         what_to_do = "start a server or a worker on it, which brings it up to date"
         raise StoreUnavailable(str(path), f"its schema is of an older version: {what_to_do}")
     return path
 
 
-def identity_of(path: Path) -> Identity | None:
-    """None if there is no file."""
+def file_identity(path: Path) -> FileIdentity | None:
+    """Return the identity of a file, or None if it does not exist."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - half as long as a path's own, and asked for every commit
+        found = os.stat(path)  # noqa: PTH116 - twice as fast as Path.stat, and called for every commit
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
-def file_is_gone(path: Path) -> StoreUnavailable:
+def file_gone_error(path: Path) -> StoreUnavailable:
     return StoreUnavailable(
         str(path), "the file was removed or replaced while it was open: close the store and open it again"
     )
 
 
-def open_writer(open_connection: Connect, path: Path, timeout: float, synchronous: Synchronous) -> sqlite3.Connection:
+def open_writer(
+    open_connection: ConnectFunction, path: Path, timeout: float, synchronous: Synchronous
+) -> sqlite3.Connection:
     connection = open_connection(str(path), timeout)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -163,15 +169,15 @@ def open_writer(open_connection: Connect, path: Path, timeout: float, synchronou
     return connection
 
 
-def open_reader(open_connection: Connect, path: Path, timeout: float) -> sqlite3.Connection:
+def open_reader(open_connection: ConnectFunction, path: Path, timeout: float) -> sqlite3.Connection:
     connection = open_connection(str(path), timeout)
     connection.execute("PRAGMA query_only = ON")
     return connection
 
 
 def check_sqlite() -> None:
-    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        oldest = ".".join(map(str, OLDEST_SQLITE))
+    if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
+        oldest = ".".join(map(str, MIN_SQLITE_VERSION))
         raise ConfigurationError(
             f"raincheck needs SQLite {oldest} or newer, and this Python has {sqlite3.sqlite_version}: "
             f"use a newer build of Python"
@@ -179,7 +185,7 @@ def check_sqlite() -> None:
 
 
 def _real_path(path: Path) -> Path:
-    """Where the file really is: SQLite keeps its log there, and not beside a link."""
+    """Resolve links: SQLite keeps its log beside the real file, not beside a link."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
@@ -187,11 +193,11 @@ def _real_path(path: Path) -> Path:
 
 
 def _make_file(path: Path) -> None:
-    """Make the file where there is none: by us and not by SQLite, so that nobody else can read it even for a moment.
+    """Create the file if missing: here and not by SQLite, so that no other user can read it even for a moment.
 
-    A file that exists is never opened here. Closing it again would take away the locks that this process holds on it
-    through other connections (that is how POSIX locks are), and then another process could take the log from under
-    them, and what was committed with it. For the same reason no two threads may be in here at once.
+    An existing file is never opened here. Closing it again would release the locks that this process holds on it
+    through other connections (POSIX locks work like that), and then another process could remove the log in use, and
+    what was committed with it. For the same reason only one thread at a time may run this.
     """
     with _making:
         try:
@@ -207,7 +213,7 @@ def _make_file(path: Path) -> None:
 
 
 def _check_rights(path: Path) -> None:
-    """Refuse a file that can't be written before SQLite makes files beside it that can't be written either."""
+    """Refuse a file that can't be written before SQLite creates files beside it that can't be written either."""
     beside = (path.with_name(path.name + ending) for ending in ("", "-wal", "-shm"))
     locked = [str(file) for file in (path.parent, *beside) if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
     if locked:
@@ -226,8 +232,8 @@ def _why_not(path: Path, error: OSError | ValueError) -> Exception:
 
 
 def _use_wal(connection: sqlite3.Connection, path: Path, timeout: float) -> None:
-    # SQLite does not wait for locks when it changes the journal's mode, so several processes that make a new file at
-    # once get errors here that mean no more than "again".
+    # SQLite does not wait for locks when it changes the journal mode, so several processes that create a new file at
+    # once get errors here that only mean "retry".
     deadline = time.monotonic() + timeout
     while True:
         try:

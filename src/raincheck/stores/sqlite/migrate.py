@@ -1,4 +1,4 @@
-"""Bringing a file's schema up to date, under SQLite's write lock, all or nothing."""
+"""Migrate a file's schema, under SQLite's write lock, all or nothing."""
 
 import re
 import sqlite3
@@ -15,7 +15,7 @@ APPLICATION_ID = 0x7261696E
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the schema: applied after it, the schema has this version."""
+    """One step of the schema: once applied, the schema has this version."""
 
     version: int
     name: str
@@ -24,9 +24,9 @@ class Migration:
 
 @cache
 def shipped_migrations() -> tuple[Migration, ...]:
-    """All steps, oldest first, from the files `NNNN_what.sql`.
+    """Return all steps, oldest first, from the files `NNNN_what.sql`.
 
-    They are read once: a store that is opened again may find no file descriptor left.
+    They are read once: a store that is reopened may find no file descriptor left.
     """
     folder = files("raincheck.stores.sqlite") / "migrations"
     found = [
@@ -38,10 +38,10 @@ def shipped_migrations() -> tuple[Migration, ...]:
 
 
 def schema_version(connection: sqlite3.Connection, store: str, known: int) -> int:
-    """The version of a file's schema; 0 for an empty file.
+    """Return the version of a file's schema; 0 for an empty file.
 
     Raises:
-        NotAStore: something else is kept there.
+        NotAStore: the file is a database of another program.
         SchemaMismatch: a newer raincheck wrote it.
     """
     marked: int = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -57,7 +57,7 @@ def schema_version(connection: sqlite3.Connection, store: str, known: int) -> in
 
 
 def migrate(connection: sqlite3.Connection, store: str, migrations: Sequence[Migration]) -> None:
-    """Apply what the file lacks. Of several processes at once, one does it and the others find it done.
+    """Apply the missing steps. If several processes do so at once, one migrates and the others find it done.
 
     Raises:
         NotAStore, SchemaMismatch: the file was left untouched.
@@ -82,7 +82,7 @@ def migrate(connection: sqlite3.Connection, store: str, migrations: Sequence[Mig
 
 
 def split_statements(script: str) -> list[str]:
-    """The statements of a script. `executescript` would commit before it begins."""
+    """Split a script into statements. `executescript` would commit before it starts."""
     statements: list[str] = []
     start = 0
     for end in (match.end() for match in re.finditer(";", script)):

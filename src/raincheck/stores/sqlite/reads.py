@@ -1,7 +1,4 @@
-"""What is read, each as of one moment: what takes several statements runs in a read transaction.
-
-The store's SQL, read once.
-"""
+"""Read queries of the SQLite store. Each sees one moment: several statements run in one read transaction."""
 
 import json
 import re
@@ -12,16 +9,16 @@ from datetime import datetime
 from functools import lru_cache
 from importlib.resources import files
 
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import InvalidValue, TaskNotFound
 from raincheck.stores import sql
 from raincheck.stores.documents import check_states_scope
-from raincheck.stores.requests import ANY_TIME, Page, Position, TaskQuery, check_secret_name, overdue_of, page_size
-from raincheck.stores.sql import journal_of, load_queries
-from raincheck.stores.sqlite.connection import Damaged
+from raincheck.stores.requests import DUE_NOW, Page, PageCursor, TaskQuery, check_secret_name, clamp_limit, find_overdue
+from raincheck.stores.sql import build_journal, load_queries
+from raincheck.stores.sqlite.connection import CorruptData
 
 QUERIES = load_queries(files("raincheck.stores.sqlite") / "queries.sql")
 
@@ -30,25 +27,25 @@ _LARGEST = (1 << 63) - 1
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _BEYOND_ALL = (_LARGEST, "")
-"""A place in a list that comes before every task."""
+"""A list position before every task."""
 
 
 def load(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Task:
-    return sql.task_of(_row(connection, task_id, scope, now))
+    return sql.task_from_row(_row(connection, task_id, scope, now))
 
 
 def view(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> View:
-    # Polls are most of what is ever asked, and most need no more than this.
+    # Polls are most of the load, and most need no more than this.
     row = _row(connection, task_id, scope, now, "view_task")
-    task = sql.task_of(row)
+    task = sql.task_from_row(row)
     if task.is_terminal or not task.open_inputs:
         return View(task, row[-1], ())
     with _one_moment(connection):
-        # Again, since it may have changed between the two.
+        # Read again, since the task may have changed in between.
         row = _row(connection, task_id, scope, now, "view_task")
-        task = sql.task_of(row)
+        task = sql.task_from_row(row)
         inputs = () if task.is_terminal else connection.execute(QUERIES["open_inputs"], (sql.pk_of(row),)).fetchall()
-    return View(task, row[-1], tuple(map(sql.input_of, inputs)))
+    return View(task, row[-1], tuple(map(sql.input_from_row, inputs)))
 
 
 def journal(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Journal:
@@ -60,7 +57,7 @@ def journal(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: 
         inputs = connection.execute(QUERIES["all_inputs"], of_task).fetchall()
         artifacts = connection.execute(QUERIES["artifact_names"], of_task).fetchall()
     kept = (payloads["arguments"], payloads.get("caller"), payloads.get("variables"))
-    return journal_of(sql.task_of(row), kept, steps, inputs, artifacts)
+    return build_journal(sql.task_from_row(row), kept, steps, inputs, artifacts)
 
 
 def artifact(
@@ -68,8 +65,8 @@ def artifact(
 ) -> Artifact | None:
     with _one_moment(connection):
         pk = sql.pk_of(_row(connection, task_id, scope, now))
-        row = connection.execute(QUERIES["artifact"], (pk, bindable(name))).fetchone()
-    return None if row is None else sql.artifact_of(row)
+        row = connection.execute(QUERIES["artifact"], (pk, sanitize_text(name))).fetchone()
+    return None if row is None else sql.artifact_from_row(row)
 
 
 def history(
@@ -78,30 +75,30 @@ def history(
     with _one_moment(connection):
         pk = sql.pk_of(_row(connection, task_id, scope, now))
         found = connection.execute(
-            QUERIES["history"], {"pk": pk, "after": max(0, min(after, _LARGEST)), "limit": page_size(limit)}
+            QUERIES["history"], {"pk": pk, "after": max(0, min(after, _LARGEST)), "limit": clamp_limit(limit)}
         ).fetchall()
-    return tuple(map(sql.entry_of, found))
+    return tuple(map(sql.entry_from_row, found))
 
 
 def list_tasks(
-    connection: sqlite3.Connection, query: TaskQuery, now: datetime, after: Position | None, limit: int
+    connection: sqlite3.Connection, query: TaskQuery, now: datetime, after: PageCursor | None, limit: int
 ) -> Page:
     scope = query.scope
-    limit = page_size(limit)
+    limit = clamp_limit(limit)
     created_at, task_id = _BEYOND_ALL if after is None else (sql.to_micros(after.created_at), after.task_id)
     parameters = _scope_parameters(scope) | {
-        "parent_id": None if query.parent_id is None else bindable(query.parent_id),
-        "tool": None if query.tool is None else bindable(query.tool),
-        "state": None if query.state is None else bindable(query.state),
-        "subject": None if query.subject is None else bindable(query.subject),
+        "parent_id": None if query.parent_id is None else sanitize_text(query.parent_id),
+        "tool": None if query.tool is None else sanitize_text(query.tool),
+        "state": None if query.state is None else sanitize_text(query.state),
+        "subject": None if query.subject is None else sanitize_text(query.subject),
         "phases": None if query.phases is None else json.dumps(sorted(query.phases)),
         "created_at": created_at,
-        "id": bindable(task_id),
+        "id": sanitize_text(task_id),
         "now": sql.to_micros(now),
         "limit": limit + 1,
     }
     found = connection.execute(QUERIES[query.kind], parameters).fetchall()
-    return Page.of(list(map(sql.task_of, found)), limit)
+    return Page.of(list(map(sql.task_from_row, found)), limit)
 
 
 def count_live(connection: sqlite3.Connection, scope: Scope) -> dict[Phase, int]:
@@ -115,43 +112,43 @@ def count_states(connection: sqlite3.Connection, scope: Scope, now: datetime) ->
     return {(tool, state): count for tool, state, count in found.fetchall()}
 
 
-def overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[Task, ...]:
-    parameters = {"now": sql.to_micros(now), "limit": page_size(limit)}
+def list_overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[Task, ...]:
+    parameters = {"now": sql.to_micros(now), "limit": clamp_limit(limit)}
     with _one_moment(connection):
         found = [
             *connection.execute(QUERIES["tasks_past_lease"], parameters),
             *connection.execute(QUERIES["tasks_past_deadline"], parameters),
         ]
     # A task may be both, and is then found twice.
-    return overdue_of({sql.pk_of(row): sql.task_of(row) for row in found}.values(), now=now, limit=limit)
+    return find_overdue({sql.pk_of(row): sql.task_from_row(row) for row in found}.values(), now=now, limit=limit)
 
 
 def next_due(connection: sqlite3.Connection, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-    parameters = {"namespace": bindable(namespace), "tools": tools_text(tools)}
+    parameters = {"namespace": sanitize_text(namespace), "tools": tools_text(tools)}
     is_queued, due_at = connection.execute(QUERIES["next_due"], parameters).fetchone()
     if is_queued:
-        return ANY_TIME
-    return None if due_at is None else sql.to_moment(due_at)
+        return DUE_NOW
+    return None if due_at is None else sql.to_datetime(due_at)
 
 
-def secret(connection: sqlite3.Connection, name: str) -> bytes | None:
+def find_secret(connection: sqlite3.Connection, name: str) -> bytes | None:
     check_secret_name(name)
     row = connection.execute(QUERIES["secret"], (name,)).fetchone()
     return None if row is None else row[0]
 
 
-def durations(connection: sqlite3.Connection, namespace: str) -> dict[str, Sketch]:
+def durations(connection: sqlite3.Connection, namespace: str) -> dict[str, DurationHistogram]:
     found = connection.execute(QUERIES["durations"], (namespace,)).fetchall()
     try:
-        return dict(map(sql.sketch_of, found))
+        return dict(map(sql.histogram_from_row, found))
     except InvalidValue as error:
-        raise Damaged(str(error)) from error
+        raise CorruptData(str(error)) from error
 
 
 def _row(
     connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime, query: str = "load_task"
 ) -> sql.Row:
-    parameters = _scope_parameters(scope) | {"id": bindable(task_id), "now": sql.to_micros(now)}
+    parameters = _scope_parameters(scope) | {"id": sanitize_text(task_id), "now": sql.to_micros(now)}
     row: sql.Row | None = connection.execute(QUERIES[query], parameters).fetchone()
     if row is None:
         raise TaskNotFound(task_id)
@@ -159,18 +156,18 @@ def _row(
 
 
 def _scope_parameters(scope: Scope) -> dict[str, sql.Value]:
-    namespace = None if scope.namespace is None else bindable(scope.namespace)
+    namespace = None if scope.namespace is None else sanitize_text(scope.namespace)
     return {"namespace": namespace, "owner": None if scope.owner is None else scope.owner.key}
 
 
-# A worker asks for the same tools again and again.
+# A worker queries the same tools again and again.
 @lru_cache(64)
 def tools_text(tools: frozenset[Tool]) -> str:
     return json.dumps([[tool.name, tool.version] for tool in tools])
 
 
-def bindable(text: str) -> str:
-    """What a caller sent, in a form that SQLite takes: what it can't take becomes NUL, which no stored name has."""
+def sanitize_text(text: str) -> str:
+    """Replace characters that SQLite can't store by NUL, which no stored name contains."""
     return text if text.isascii() else _LONE_SURROGATE.sub("\0", text)
 
 
@@ -180,7 +177,7 @@ def _one_moment(connection: sqlite3.Connection) -> Generator[None]:
     try:
         yield
     except BaseException:
-        # What SQLite itself gave up is over already.
+        # SQLite may have rolled the transaction back itself.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

@@ -1,4 +1,4 @@
-"""The SQLite store: the seam's methods, each a job on the lane that reads or the lane that writes.
+"""The SQLite store: the methods of the store interface, each a call on the reader thread or the writer thread.
 
 Several processes may use one file. Readers never wait for writers (the file has a write-ahead log), and writers wait
 for each other in SQLite, for the length of a commit.
@@ -15,41 +15,49 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from raincheck._async import set_going, unhurt
+from raincheck._async import shield, spawn_background
 from raincheck.core.change import Change, Creation
-from raincheck.core.histogram import Sketch
+from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
 from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import ConfigurationError, StoreUnavailable
 from raincheck.stores.base import Capabilities
-from raincheck.stores.change_feed import Feed, Feeds
-from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, HeldAttempt, Page, Position, TaskQuery, check_news
+from raincheck.stores.change_feed import ChangeBroadcaster, ChangeFeed
+from raincheck.stores.requests import (
+    PAGE_LIMIT,
+    ClaimRequest,
+    HeldAttempt,
+    Page,
+    PageCursor,
+    TaskQuery,
+    check_durations,
+)
 from raincheck.stores.sqlite import reads, writes
 from raincheck.stores.sqlite.connection import (
-    Connect,
-    Identity,
+    ConnectFunction,
+    FileIdentity,
+    check_existing_file,
     connect,
-    find_file,
-    identity_of,
+    file_identity,
     open_reader,
     open_writer,
     prepare_file,
 )
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.notifications import log_changes, watch
-from raincheck.stores.sqlite.threads import Lane, WriteLane, close_lanes, open_lanes
+from raincheck.stores.sqlite.notifications import log_changes, watch_changes
+from raincheck.stores.sqlite.threads import ConnectionThread, GroupCommitThread, close_threads, open_threads
 from raincheck.stores.url import Synchronous
 
 T = TypeVar("T")
 
 
 class SqliteStore:
-    """Keeps tasks in one SQLite file.
+    """A store that keeps tasks in one SQLite file.
 
-    `synchronous="FULL"` keeps what was committed through a power cut; `"NORMAL"` is quicker and may then lose
-    the last moments, never more. `lock_timeout` is how many seconds to wait for other processes.
+    `synchronous="FULL"` keeps committed data through a power loss; `"NORMAL"` is faster and may then lose the last
+    moments, never more. `lock_timeout` is how many seconds to wait for other processes.
     """
 
     capabilities = Capabilities(durable=True, shared=True)
@@ -60,7 +68,7 @@ class SqliteStore:
         *,
         synchronous: Synchronous = "FULL",
         lock_timeout: float = 30.0,
-        connect: Connect = connect,
+        connect: ConnectFunction = connect,
     ) -> None:
         if synchronous not in get_args(Synchronous):
             raise ConfigurationError(f"synchronous is one of {get_args(Synchronous)}, not {synchronous!r}")
@@ -68,15 +76,16 @@ class SqliteStore:
         self.synchronous: Synchronous = synchronous
         self._lock_timeout = lock_timeout
         self._connect = connect
-        # Tells this handle's changes, which its listeners hear of directly, from those of others on the same file.
+        # Distinguishes this handle's changes, which reach its listeners directly, from those of other handles on the
+        # file.
         self._origin = secrets.token_hex(8)
-        self._feeds = Feeds()
-        self._reader: Lane | None = None
-        self._writer: WriteLane | None = None
+        self._feeds = ChangeBroadcaster()
+        self._reader: ConnectionThread | None = None
+        self._writer: GroupCommitThread | None = None
         self._watching: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
-        self._is_twin = False
-        self._identity: Identity | None = None
+        self._must_exist = False
+        self._identity: FileIdentity | None = None
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self._path)!r})"
@@ -84,28 +93,30 @@ class SqliteStore:
     async def open(self) -> None:
         async with self._changing:
             if self._writer is None:
-                await self._open_lanes()
+                await self._open_threads()
             else:
-                self._writer.check_home()
+                self._writer.check_same_loop()
 
     async def close(self) -> None:
         self._feeds.close()
-        await unhurt(set_going(self._close()))  # to its end: half of it would leave a thread or a connection behind
+        await shield(
+            spawn_background(self._close())
+        )  # runs to its end: half of it would leave a thread or a connection behind
 
-    async def _open_lanes(self) -> None:
+    async def _open_threads(self) -> None:
         migrations = await asyncio.to_thread(shipped_migrations)
-        ready = partial(find_file, identity=self._identity) if self._is_twin else prepare_file
+        ready = partial(check_existing_file, identity=self._identity) if self._must_exist else prepare_file
         path = await asyncio.to_thread(
             ready, self._path, open_connection=self._connect, timeout=self._lock_timeout, migrations=migrations
         )
-        # The real one from now on, so that it stays the same file if the program changes its folder.
-        self._path, self._identity = path, await asyncio.to_thread(identity_of, path)
+        # The real path from now on, so that it stays the same file if the program changes its working directory.
+        self._path, self._identity = path, await asyncio.to_thread(file_identity, path)
         write = partial(open_writer, self._connect, path, self._lock_timeout, self.synchronous)
         read = partial(open_reader, self._connect, path, self._lock_timeout)
         known_version = migrations[-1].version
-        writer = WriteLane("raincheck-write", path, self._identity, write, known_version, self._feeds.publish)
-        reader = Lane("raincheck-read", str(path), read)
-        await open_lanes(reader, writer)
+        writer = GroupCommitThread("raincheck-write", path, self._identity, write, known_version, self._feeds.publish)
+        reader = ConnectionThread("raincheck-read", str(path), read)
+        await open_threads(reader, writer)
         self._writer, self._reader = writer, reader
 
     async def _close(self) -> None:
@@ -116,19 +127,19 @@ class SqliteStore:
             reader, writer = self._reader, self._writer
             self._reader = self._writer = None
             if reader is not None and writer is not None:
-                await close_lanes(reader, writer)
+                await close_threads(reader, writer)
 
-    def twin(self) -> "SqliteStore":
+    def new_handle(self) -> "SqliteStore":
         twin = SqliteStore(
             self._path, synchronous=self.synchronous, lock_timeout=self._lock_timeout, connect=self._connect
         )
-        twin._is_twin, twin._identity = True, self._identity
+        twin._must_exist, twin._identity = True, self._identity
         return twin
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
     ) -> Task:
-        return await self._write(partial(writes.create, creation=creation, quota=quota, now=now, offer=claim))
+        return await self._write(partial(writes.create, creation=creation, quota=quota, now=now, claim=claim))
 
     async def commit(self, changes: Sequence[Change]) -> None:
         await self._write(partial(writes.commit, changes=changes))
@@ -148,8 +159,8 @@ class SqliteStore:
     async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
         return await self._read(partial(reads.next_due, namespace=namespace, tools=tools))
 
-    async def overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        return await self._read(partial(reads.overdue, now=now, limit=limit))
+    async def list_overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
+        return await self._read(partial(reads.list_overdue, now=now, limit=limit))
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return await self._read(partial(reads.load, task_id=task_id, scope=scope, now=now))
@@ -170,7 +181,7 @@ class SqliteStore:
         return await self._read(read)
 
     async def list_tasks(
-        self, query: TaskQuery, *, now: datetime, after: Position | None = None, limit: int = 100
+        self, query: TaskQuery, *, now: datetime, after: PageCursor | None = None, limit: int = 100
     ) -> Page:
         if not query.scope.may_list:
             return Page((), None)
@@ -182,41 +193,43 @@ class SqliteStore:
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         return await self._read(partial(reads.count_live, scope=scope)) if scope.may_list else {}
 
-    async def secret(self, name: str) -> bytes:
-        found = await self._read(partial(reads.secret, name=name))
-        return await self._write(partial(writes.secret, name=name)) if found is None else found
+    async def get_or_create_secret(self, name: str) -> bytes:
+        found = await self._read(partial(reads.find_secret, name=name))
+        return await self._write(partial(writes.create_secret, name=name)) if found is None else found
 
-    async def remember(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
-        return await self._write(partial(writes.remember, namespace=namespace, definitions=definitions))
+    async def save_definitions(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
+        return await self._write(partial(writes.save_definitions, namespace=namespace, definitions=definitions))
 
-    async def learn(self, namespace: str, news: Mapping[str, Sketch]) -> dict[str, Sketch]:
-        check_news(namespace, news)
-        if not news:
+    async def merge_durations(
+        self, namespace: str, durations: Mapping[str, DurationHistogram]
+    ) -> dict[str, DurationHistogram]:
+        check_durations(namespace, durations)
+        if not durations:
             return await self._read(partial(reads.durations, namespace=namespace))
-        return await self._write(partial(writes.learn, namespace=namespace, news=news))
+        return await self._write(partial(writes.merge_durations, namespace=namespace, durations=durations))
 
     @contextmanager
-    def listen(self) -> Generator[Feed]:
-        reader = self._opened(self._reader)
+    def listen(self) -> Generator[ChangeFeed]:
+        reader = self._require_open(self._reader)
         with self._feeds.listen() as feed:
             if self._watching is None or self._watching.done():
-                self._watching = asyncio.create_task(watch(reader, self._feeds, self._origin))
+                self._watching = asyncio.create_task(watch_changes(reader, self._feeds, self._origin))
             yield feed
 
-    def _opened(self, lane: Lane | None) -> Lane:
+    def _require_open(self, lane: ConnectionThread | None) -> ConnectionThread:
         if lane is None:
             raise StoreUnavailable(str(self._path), "the store is not open: open it before use")
         return lane
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._opened(self._reader).submit(read)
+        return await self._require_open(self._reader).submit(read)
 
-    async def _write(self, write: Callable[[sqlite3.Connection], writes.Written[T]]) -> T:
-        return (await self._opened(self._writer).submit(partial(self._write_and_log, write))).result
+    async def _write(self, write: Callable[[sqlite3.Connection], writes.WriteResult[T]]) -> T:
+        return (await self._require_open(self._writer).submit(partial(self._write_and_log, write))).result
 
     def _write_and_log(
-        self, write: Callable[[sqlite3.Connection], writes.Written[T]], connection: sqlite3.Connection
-    ) -> writes.Written[T]:
+        self, write: Callable[[sqlite3.Connection], writes.WriteResult[T]], connection: sqlite3.Connection
+    ) -> writes.WriteResult[T]:
         written = write(connection)
         log_changes(connection, written.touched, self._origin)
         return written

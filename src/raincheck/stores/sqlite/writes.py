@@ -1,6 +1,7 @@
-"""What is done inside a write transaction. Each returns its result and the tasks that others should hear of.
+"""Write operations of the SQLite store, each run inside a write transaction.
 
-What new tasks and changes become in the tables, inside of a write transaction.
+`SqliteTables` applies new tasks and changes to the tables. Each operation returns its result and the tasks that feeds
+are notified of.
 """
 
 import json
@@ -13,8 +14,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.fair_queue import enters_queue
-from raincheck.core.family import keep_in_family
-from raincheck.core.histogram import Sketch, merge_news
+from raincheck.core.family import write_with_relatives
+from raincheck.core.histogram import DurationHistogram, merge_histograms
 from raincheck.core.limits import Quota
 from raincheck.core.payload import Payload
 from raincheck.core.records import Task, TaskId, Tool
@@ -25,21 +26,21 @@ from raincheck.stores.requests import (
     ClaimRequest,
     HeldAttempt,
     check_definitions,
-    check_named_once,
-    new_secret,
-    page_size,
+    check_distinct_tasks,
+    clamp_limit,
+    generate_secret,
 )
-from raincheck.stores.sql import note_journals
+from raincheck.stores.sql import collect_journals
 from raincheck.stores.sqlite import reads
 from raincheck.stores.sqlite.connection import is_duplicate
 from raincheck.stores.sqlite.reads import QUERIES
 
 _NEVER = (1 << 63) - 1
-"""After all that was ever created."""
+"""Later than any creation time."""
 
 
-class Tables:
-    """The tables, as they are within a transaction. It remembers which tasks it touched, for those who listen."""
+class SqliteTables:
+    """The tables within a transaction. It records the tasks it touched, for the feeds."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -47,39 +48,39 @@ class Tables:
 
     def find(self, task_id: TaskId) -> Task | None:
         row = self._connection.execute(QUERIES["find_task"], (task_id,)).fetchone()
-        return None if row is None else sql.task_of(row)
+        return None if row is None else sql.task_from_row(row)
 
     def live_children(self, parent_id: TaskId) -> list[Task]:
-        return list(map(sql.task_of, self._connection.execute(QUERIES["live_children"], (parent_id,)).fetchall()))
+        return list(map(sql.task_from_row, self._connection.execute(QUERIES["live_children"], (parent_id,)).fetchall()))
 
     def insert(self, creation: Creation, quota: Quota, now: datetime, begun: Change | None = None) -> None:
-        """Begin a new task, if its owner may have one more.
+        """Insert a new task, if its owner's quota allows it.
 
-        One whose attempt is begun with it is written as it is then, in one go: the queue's indexes need not see it.
+        A task whose attempt starts with it is written once, already running: the queue's indexes need not see it.
         """
         new = creation.task
         self._check_quota(new, quota, now)
         turn, others_wait = self._next_turn(new) if enters_queue(None, new) else (0, False)
-        row = sql.row_of_creation(creation) | {"turn": turn}
+        row = sql.creation_to_row(creation) | {"turn": turn}
         if begun is not None:
-            row |= sql.row_of_task(begun.after)
+            row |= sql.task_to_row(begun.after)
         pk = self._insert_once("insert_task", row, lambda: AlreadyRecorded(new.id)).lastrowid
         assert pk is not None  # noqa: S101 - an insert has a row
         for entry in (creation.entry, None if begun is None else begun.entry):
             if entry is not None:
-                self._connection.execute(QUERIES["insert_entry"], sql.row_of_entry(pk, entry))
+                self._connection.execute(QUERIES["insert_entry"], sql.entry_to_row(pk, entry))
         self._put_payload(pk, "arguments", creation.arguments)
         self._put_payload(pk, "caller", creation.caller)
         if begun is not None and others_wait:
-            # How far a line was served matters only to those who wait in it.
+            # The served turn of a line matters only to tasks that wait in it.
             self.advance_lines([new.id])
         self.touched.append(new.id)
 
     def write(self, change: Change) -> None:
-        """Do what the change says, if it still holds, and begin the tasks that it spawns."""
+        """Apply the change, if it is still valid, and insert the tasks that it spawns."""
         pk = self._update(change)
         if change.entry is not None:
-            self._connection.execute(QUERIES["insert_entry"], sql.row_of_entry(pk, change.entry))
+            self._connection.execute(QUERIES["insert_entry"], sql.entry_to_row(pk, change.entry))
         self._put_payload(pk, "outcome", change.outcome)
         self._put_payload(pk, "variables", change.variables)
         if change.leaves_state:
@@ -97,14 +98,14 @@ class Tables:
             self.insert(creation, change.quota, creation.task.created_at)
 
     def advance_lines(self, taken: Iterable[TaskId]) -> None:
-        """Remember how far a claim that took these tasks served their lines."""
+        """Store how far a claim of these tasks served their lines."""
         self._connection.execute(QUERIES["advance_lines"], (json.dumps([*taken]),))
 
     def _update(self, change: Change) -> int:
-        parameters = sql.row_of_task(change.after)
+        parameters = sql.task_to_row(change.after)
         parameters["expected_version"] = change.before.version
         parameters["lease_seen"] = None if change.lease_seen is None else sql.to_micros(change.lease_seen)
-        # If it holds, the stored task has the phase from before.
+        # If the change is valid, the stored task has the phase from before.
         enters = enters_queue(change.before, change.after)
         parameters["turn"] = self._next_turn(change.after)[0] if enters else None
         updated = self._connection.execute(QUERIES["update_task"], parameters).fetchall()
@@ -113,7 +114,7 @@ class Tables:
         return updated[0][0]
 
     def _next_turn(self, new: Task) -> tuple[int, bool]:
-        """The turn of a task, and whether others wait in its line."""
+        """Return the turn of a task, and whether other tasks wait in its line."""
         whose = {"namespace": new.namespace, "owner": new.owner.key, "priority": new.priority, "fence": new.fence}
         tool = {"tool": new.tool.name, "tool_version": new.tool.version}
         return self._connection.execute(QUERIES["next_turn"], whose | tool).fetchone()
@@ -137,7 +138,7 @@ class Tables:
                 continue
             asked_at = sql.to_micros(question.asked_at)
             row = (pk, question.key, str(question.kind), question.request, asked_at, question.attempt)
-            duplicate = partial(AlreadyRecorded.question, change.before.id, question.key)
+            duplicate = partial(AlreadyRecorded.input_request, change.before.id, question.key)
             self._insert_once("insert_input", row, duplicate)
 
     def _insert_once(
@@ -162,49 +163,51 @@ class Tables:
         live, latest = self._connection.execute(QUERIES["count_of_owner"], whose | bounds).fetchone()
         quota.check_live(live)
         if quota.created is not None:
-            quota.check_created(None if latest is None else sql.to_moment(latest), now)
+            quota.check_created(None if latest is None else sql.to_datetime(latest), now)
 
 
 T = TypeVar("T")
 
 
-class Written(NamedTuple, Generic[T]):
-    """What a write gives back, and which tasks it touched."""
+class WriteResult(NamedTuple, Generic[T]):
+    """The result of a write, and the tasks it touched."""
 
     result: T
     touched: tuple[TaskId, ...]
 
 
 def create(
-    connection: sqlite3.Connection, creation: Creation, quota: Quota, now: datetime, offer: ClaimRequest | None
-) -> Written[Task]:
+    connection: sqlite3.Connection, creation: Creation, quota: Quota, now: datetime, claim: ClaimRequest | None
+) -> WriteResult[Task]:
     if creation.task.idempotency_key is not None:
         found = _task_with_key(connection, creation, now)
         if found is not None:
-            return Written(found, ())
-    tables = Tables(connection)
-    begun = None if offer is None else _begun(connection, creation.task, offer, now)
+            return WriteResult(found, ())
+    tables = SqliteTables(connection)
+    begun = None if claim is None else _decide_direct_start(connection, creation.task, claim, now)
     tables.insert(creation, quota, now, begun)
-    return Written(creation.task if begun is None else begun.after, tuple(tables.touched))
+    return WriteResult(creation.task if begun is None else begun.after, tuple(tables.touched))
 
 
-def _begun(connection: sqlite3.Connection, new: Task, offer: ClaimRequest, now: datetime) -> Change | None:
-    """What begins a new task; None if whoever offers can't run it, or if something else waits for them."""
-    begun = offer.begin([new], now)
-    if begun and offer.has_nothing_else(reads.next_due(connection, offer.namespace, offer.tools), now):
+def _decide_direct_start(
+    connection: sqlite3.Connection, new: Task, claim: ClaimRequest, now: datetime
+) -> Change | None:
+    """Return the change that starts a new task; None if the creator can't run it, or other work waits for it."""
+    begun = claim.decide_claims([new], now)
+    if begun and claim.has_no_other_work(reads.next_due(connection, claim.namespace, claim.tools), now):
         return begun[0]
     return None
 
 
-def commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> Written[None]:
-    check_named_once(changes)
-    tables = Tables(connection)
+def commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> WriteResult[None]:
+    check_distinct_tasks(changes)
+    tables = SqliteTables(connection)
     for change in changes:
-        keep_in_family(change, tables)
-    return Written(None, tuple(dict.fromkeys(tables.touched)))
+        write_with_relatives(change, tables)
+    return WriteResult(None, tuple(dict.fromkeys(tables.touched)))
 
 
-def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) -> Written[tuple[Task, ...]]:
+def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) -> WriteResult[tuple[Task, ...]]:
     parameters = {
         "namespace": request.namespace,
         "tools": reads.tools_text(request.tools),
@@ -212,27 +215,27 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
         "limit": request.limit,
         "due_limit": DUE_LIMIT,
     }
-    tables = Tables(connection)
-    for change in request.wake(_tasks(connection, "due_tasks", parameters), now):
+    tables = SqliteTables(connection)
+    for change in request.decide_wakeups(_tasks(connection, "due_tasks", parameters), now):
         tables.write(change)
     found = connection.execute(QUERIES["queued_tasks"], parameters).fetchall()
-    begun = request.begin(map(sql.task_of, found), now)
+    begun = request.decide_claims(map(sql.task_from_row, found), now)
     for change in begun:
         tables.write(change)
     if begun:
         tables.advance_lines(change.after.id for change in begun)
     if request.journals is not None:
-        note_journals(request.journals, [change.after for change in begun], found)
-    return Written(tuple(change.after for change in begun), tuple(dict.fromkeys(tables.touched)))
+        collect_journals(request.journals, [change.after for change in begun], found)
+    return WriteResult(tuple(change.after for change in begun), tuple(dict.fromkeys(tables.touched)))
 
 
 def _tasks(connection: sqlite3.Connection, query: str, parameters: Mapping[str, sql.Value]) -> list[Task]:
-    return list(map(sql.task_of, connection.execute(QUERIES[query], parameters).fetchall()))
+    return list(map(sql.task_from_row, connection.execute(QUERIES[query], parameters).fetchall()))
 
 
 def extend_leases(
     connection: sqlite3.Connection, held: Sequence[HeldAttempt], until: datetime
-) -> Written[frozenset[TaskId]]:
+) -> WriteResult[frozenset[TaskId]]:
     lost = frozenset(
         one.task_id
         for one in held
@@ -240,49 +243,51 @@ def extend_leases(
             QUERIES["extend_lease"], {"id": one.task_id, "fence": one.fence, "until": sql.to_micros(until)}
         ).fetchall()
     )
-    return Written(lost, ())
+    return WriteResult(lost, ())
 
 
-def release_key(connection: sqlite3.Connection, task_id: TaskId, key: str) -> Written[None]:
-    connection.execute(QUERIES["release_key"], (reads.bindable(task_id), reads.bindable(key)))
-    return Written(None, ())
+def release_key(connection: sqlite3.Connection, task_id: TaskId, key: str) -> WriteResult[None]:
+    connection.execute(QUERIES["release_key"], (reads.sanitize_text(task_id), reads.sanitize_text(key)))
+    return WriteResult(None, ())
 
 
 def prune(
     connection: sqlite3.Connection, now: datetime, limit: int, only: Sequence[TaskId] | None
-) -> Written[tuple[TaskId, ...]]:
+) -> WriteResult[tuple[TaskId, ...]]:
     if only is None:
-        parameters = {"now": sql.to_micros(now), "limit": page_size(limit)}
+        parameters = {"now": sql.to_micros(now), "limit": clamp_limit(limit)}
         pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
     else:
-        each = (connection.execute(QUERIES["prune_task"], (reads.bindable(one),)).fetchall() for one in only)
-        pruned = list(islice(chain.from_iterable(each), page_size(limit)))
+        each = (connection.execute(QUERIES["prune_task"], (reads.sanitize_text(one),)).fetchall() for one in only)
+        pruned = list(islice(chain.from_iterable(each), clamp_limit(limit)))
     ids = tuple(TaskId(row[0]) for row in pruned)
-    return Written(ids, ids)
+    return WriteResult(ids, ids)
 
 
-def secret(connection: sqlite3.Connection, name: str) -> Written[bytes]:
-    connection.execute(QUERIES["insert_secret"], (name, new_secret()))
-    # Another handle may have been first.
-    return Written(connection.execute(QUERIES["secret"], (name,)).fetchone()[0], ())
+def create_secret(connection: sqlite3.Connection, name: str) -> WriteResult[bytes]:
+    connection.execute(QUERIES["insert_secret"], (name, generate_secret()))
+    # Another handle may have created it first.
+    return WriteResult(connection.execute(QUERIES["secret"], (name,)).fetchone()[0], ())
 
 
-def remember(
+def save_definitions(
     connection: sqlite3.Connection, namespace: str, definitions: Mapping[Tool, bytes]
-) -> Written[dict[Tool, bytes]]:
+) -> WriteResult[dict[Tool, bytes]]:
     check_definitions(namespace, definitions)
     rows_of = [(namespace, tool.name, tool.version, body) for tool, body in definitions.items()]
     connection.executemany(QUERIES["put_definition"], rows_of)
     found = connection.execute(QUERIES["needed_definitions"], {"namespace": namespace}).fetchall()
-    return Written({Tool(name, version): body for name, version, body in found}, ())
+    return WriteResult({Tool(name, version): body for name, version, body in found}, ())
 
 
-def learn(connection: sqlite3.Connection, namespace: str, news: Mapping[str, Sketch]) -> Written[dict[str, Sketch]]:
+def merge_durations(
+    connection: sqlite3.Connection, namespace: str, durations: Mapping[str, DurationHistogram]
+) -> WriteResult[dict[str, DurationHistogram]]:
     known = reads.durations(connection, namespace)
-    changed = merge_news(known, news)
+    changed = merge_histograms(known, durations)
     for tool, sketch in changed.items():
         connection.execute(QUERIES["put_durations"], (namespace, tool, sketch.dump()))
-    return Written(known | changed, ())
+    return WriteResult(known | changed, ())
 
 
 def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: datetime) -> Task | None:
@@ -291,9 +296,9 @@ def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: date
     row = connection.execute(QUERIES["task_with_key"], parameters).fetchone()
     if row is None:
         return None
-    task = sql.task_of(row)
-    if creation.asks_for(task, sql.digest_of(row), now):
+    task = sql.task_from_row(row)
+    if creation.matches(task, sql.digest_of(row), now):
         return task
-    # It has expired and would be pruned sooner or later; its key is free again from that moment.
+    # It has expired and will be pruned later; its key has been free since it expired.
     connection.execute(QUERIES["delete_task"], (task.id,))
     return None

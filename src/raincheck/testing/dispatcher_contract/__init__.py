@@ -1,23 +1,23 @@
-"""The contract that every way of getting attempts to workers keeps: subclass `DispatcherContract` and name a store.
+"""Contract suite for dispatchers: subclass `DispatcherContract` and name a store.
 
 class TestMyDispatcher(DispatcherContract):
     def store_url(self, folder: Path) -> str:
         return f"mine:{folder}/tasks"
 """
 
-from raincheck.testing.dispatcher_contract.fairness import SharingContract
-from raincheck.testing.dispatcher_contract.queue import QueueingContract, SteeringContract
-from raincheck.testing.dispatcher_contract.recovery import CrashingContract, OutlivingContract
+from raincheck.testing.dispatcher_contract.fairness import FairnessContract
+from raincheck.testing.dispatcher_contract.queue import ControlContract, JobQueueContract
+from raincheck.testing.dispatcher_contract.recovery import DatabaseCrashContract, WorkerCrashContract
 
 
 class DispatcherContract(
-    QueueingContract,
-    OutlivingContract,
-    CrashingContract,
-    SteeringContract,
-    SharingContract,
+    JobQueueContract,
+    WorkerCrashContract,
+    DatabaseCrashContract,
+    ControlContract,
+    FairnessContract,
 ):
-    """All that gets attempts to workers must do, as tests. What can't be done or seen from outside is left out."""
+    """Tests of everything that a dispatcher must do. Tests whose hook is not overridden are skipped."""
 
 
 __all__ = ["DispatcherContract"]

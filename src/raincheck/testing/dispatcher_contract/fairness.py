@@ -1,4 +1,4 @@
-"""Which worker gets a task, and which task is next."""
+"""Contract for routing and ordering: which worker gets a task, and which task is next."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,37 +11,39 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.records import Task
 from raincheck.engine import Engine, TaskContext, Toolbox
-from raincheck.testing.dispatcher_contract.base import DispatchBase
-from raincheck.testing.dispatcher_contract.processes import PATIENCE, Site, eventually, settings_of
+from raincheck.testing.dispatcher_contract.base import DispatcherContractBase
+from raincheck.testing.dispatcher_contract.processes import WAIT_TIMEOUT, DispatcherHarness, eventually, short_settings
 from raincheck.testing.harness import ALICE, BOB
 
 MANY = 20
 NEVER = 3_600.0
 
 
-class SharingContract(DispatchBase):
-    async def test_a_worker_without_the_tool_leaves_its_task_to_one_that_has_it(self, site: Site) -> None:
+class FairnessContract(DispatcherContractBase):
+    async def test_a_worker_without_the_tool_leaves_its_task_to_one_that_has_it(self, site: DispatcherHarness) -> None:
         await site.start_worker("other")
-        asking = site.asking("other")
+        asking = site.submitting_engine("other")
         mine = await site.engine.submit("plain")
         theirs = await asking.submit("other")
-        assert await site.end_of(theirs) == (Phase.COMPLETED, None)
+        assert await site.wait_for_end(theirs) == (Phase.COMPLETED, None)
         assert (await site.engine.task(mine.id)).phase is Phase.QUEUED
         assert await site.engine.history(mine.id) == await site.history(mine)
         able = await site.start_worker()
-        await able.hear("ran", mine.id)
-        assert await site.end_of(mine) == (Phase.COMPLETED, 1)
+        await able.wait_for_line("ran", mine.id)
+        assert await site.wait_for_end(mine) == (Phase.COMPLETED, 1)
 
-    async def test_a_worker_of_an_older_version_leaves_a_newer_task_to_one_that_has_it(self, site: Site) -> None:
+    async def test_a_worker_of_an_older_version_leaves_a_newer_task_to_one_that_has_it(
+        self, site: DispatcherHarness
+    ) -> None:
         await site.start_worker("older")
-        newer = await site.asking("newer").submit("versioned")
-        older = await site.asking("older").submit("versioned")
-        assert await site.end_of(older) == (Phase.COMPLETED, "1")
+        newer = await site.submitting_engine("newer").submit("versioned")
+        older = await site.submitting_engine("older").submit("versioned")
+        assert await site.wait_for_end(older) == (Phase.COMPLETED, "1")
         assert (await site.engine.task(newer.id)).phase is Phase.QUEUED
         await site.start_worker("newer")
-        assert await site.end_of(newer) == (Phase.COMPLETED, "2")
+        assert await site.wait_for_end(newer) == (Phase.COMPLETED, "2")
 
-    async def test_owners_take_turns_whatever_tools_they_use(self, site: Site) -> None:
+    async def test_owners_take_turns_whatever_tools_they_use(self, site: DispatcherHarness) -> None:
         order: list[Owner] = []
         toolbox = Toolbox()
 
@@ -57,10 +59,12 @@ class SharingContract(DispatchBase):
         tasks = [await asking.submit("one", owner=ALICE) for _ in range(4)]
         tasks += [await asking.submit("two", owner=BOB) for _ in range(4)]
         async with self._working(site, toolbox, concurrency=1):
-            assert await site.ends_of(tasks) == {Phase.COMPLETED}
+            assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
         assert order == [ALICE, BOB] * 4
 
-    async def test_a_higher_priority_goes_first_whoever_was_first_and_whatever_the_tool(self, site: Site) -> None:
+    async def test_a_higher_priority_goes_first_whoever_was_first_and_whatever_the_tool(
+        self, site: DispatcherHarness
+    ) -> None:
         order: list[str] = []
         toolbox = Toolbox()
 
@@ -79,11 +83,11 @@ class SharingContract(DispatchBase):
         asking = Engine(site.store, toolbox, works=False)
         tasks = [await asking.submit(name) for name in ("idle", "usual", "urgent") for _ in range(3)]
         async with self._working(site, toolbox, concurrency=1):
-            assert await site.ends_of(tasks) == {Phase.COMPLETED}
+            assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
         assert order == ["urgent"] * 3 + ["usual"] * 3 + ["idle"] * 3
 
     async def test_a_tool_that_runs_alone_never_runs_twice_at_once_and_its_tasks_follow_without_polls(
-        self, site: Site, monkeypatch: pytest.MonkeyPatch
+        self, site: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.stop_polling(monkeypatch)
         toolbox = Toolbox()
@@ -104,12 +108,14 @@ class SharingContract(DispatchBase):
         asking = Engine(site.store, toolbox, works=False)
         tasks = [await asking.submit("alone") for _ in range(MANY)]
         async with self._working(site, toolbox):
-            # Some wait already when it starts, others come while it runs, and it has other things to do as well.
+            # Some tasks are queued before the worker starts, others arrive while it runs, and it runs another tool too.
             tasks += [await asking.submit(name) for _ in range(MANY) for name in ("alone", "beside")]
-            assert await site.ends_of(tasks) == {Phase.COMPLETED}
+            assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
         assert most == 1
 
-    async def test_a_burst_of_tasks_is_run_without_polls(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_burst_of_tasks_is_run_without_polls(
+        self, site: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.stop_polling(monkeypatch)
         toolbox = Toolbox()
 
@@ -120,13 +126,13 @@ class SharingContract(DispatchBase):
         async with self._working(site, toolbox, concurrency=2):
             for _ in range(5):
                 tasks: list[Task] = list(await asyncio.gather(*(asking.submit("quick") for _ in range(MANY))))
-                async with asyncio.timeout(PATIENCE):
-                    assert await site.ends_of(tasks) == {Phase.COMPLETED}
+                async with asyncio.timeout(WAIT_TIMEOUT):
+                    assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
 
     @asynccontextmanager
-    async def _working(self, site: Site, toolbox: Toolbox, concurrency: int = 8) -> AsyncGenerator[None]:
-        """A worker in this process that is told of what there is, and does not look by itself."""
-        settings = replace(settings_of(concurrency), look_every=NEVER)
+    async def _working(self, site: DispatcherHarness, toolbox: Toolbox, concurrency: int = 8) -> AsyncGenerator[None]:
+        """Run a worker in this process that receives events and does not poll."""
+        settings = replace(short_settings(concurrency), poll_interval=NEVER)
         async with Engine(site.store, toolbox, settings=settings):
-            await eventually(self.is_told, "the worker is told of new tasks")
+            await eventually(self.is_listening, "the worker is told of new tasks")
             yield

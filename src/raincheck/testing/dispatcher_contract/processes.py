@@ -1,11 +1,12 @@
-"""A store, an engine on it that only asks, and worker processes that come and go.
+"""Harness of the dispatcher contract: a store, an engine that only submits, and worker processes with their tools.
 
-The tools that the suite's workers have. They tell whatever they do, so that a test can wait for it and count it.
+Each worker is a separate process, which the suite starts, suspends and kills. It runs this module as a program:
 
-A worker in a process of its own, which the suite starts, stops and kills.
+    python processes.py OPENER URL DIARY KIND CONCURRENCY
 
-`python program.py OPENER URL DIARY KIND CONCURRENCY` prints a line when it is ready and one for whatever its tools do,
-and opens their gate at the first line that it gets. It ends when nobody can send it one any more.
+It opens the store that the function OPENER makes from URL, and serves the tools of its KIND. It prints a line when it
+is ready and one for everything its tools do, and appends them to the file DIARY, so that a test can wait for the lines
+and count them. The first line on its standard input opens the gate of its tools. It exits when that input is closed.
 """
 
 import asyncio
@@ -28,22 +29,22 @@ from raincheck.engine import Engine, Settings, TaskContext, Toolbox, run_until_s
 from raincheck.stores.base import Store
 from raincheck.stores.requests import HeldAttempt
 
-Tell: TypeAlias = Callable[..., None]
+LogEvent: TypeAlias = Callable[..., None]
 
 STEPS = ("load", "clean", "publish")
-STUBBORN = RetryPolicy(attempts=50, first=timedelta(0), most=timedelta(0), jitter=0)
+STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 KINDS = ("all", "older", "newer", "other")
-"""What a worker may have: everything but what has versions; that in its first or second version; none of it."""
+"""Kinds of workers: all tools without versions; the versioned tool in version 1 or 2; only an unrelated tool."""
 
 
-class Diary:
-    """A file to which many processes write, a line at a time, and what else is to hear of a line."""
+class EventLog:
+    """A file that several processes append to, a line at a time, with an optional callback for each line."""
 
-    def __init__(self, path: str | os.PathLike[str], also: Callable[[str], None] | None = None) -> None:
-        # Opened once, by whoever makes it, so that nothing is opened in an event loop. Each write is appended whole.
+    def __init__(self, path: str | os.PathLike[str], on_line: Callable[[str], None] | None = None) -> None:
+        # Opened once, on construction, so that no file is opened in an event loop. Each write is appended whole.
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._also = also
+        self._also = on_line
 
     def __call__(self, *words: object) -> None:
         line = " ".join(map(str, words)) + "\n"
@@ -55,20 +56,20 @@ class Diary:
         os.close(self._file)
 
 
-def make_toolbox(kind: str, tell: Tell, gate: asyncio.Event) -> Toolbox:
-    """The tools of a worker of a kind. What is told to wait does so until the gate is open."""
+def make_toolbox(kind: str, log: LogEvent, gate: asyncio.Event) -> Toolbox:
+    """Return the tools of a kind of worker. A tool that is called to wait does so until the gate is open."""
     toolbox = Toolbox()
     if kind == "all":
-        _add_work(toolbox, tell, gate)
-        _add_waits(toolbox, tell)
+        _add_work(toolbox, log, gate)
+        _add_waits(toolbox, log)
     if kind in ("older", "newer"):
-        _add_versioned(toolbox, tell, "1" if kind == "older" else "2")
+        _add_versioned(toolbox, log, "1" if kind == "older" else "2")
     if kind == "other":
-        _add_other(toolbox, tell)
+        _add_other(toolbox, log)
     return toolbox
 
 
-def _add_work(toolbox: Toolbox, tell: Tell, gate: asyncio.Event) -> None:
+def _add_work(toolbox: Toolbox, tell: LogEvent, gate: asyncio.Event) -> None:
     @toolbox.tool(retry=STUBBORN)
     async def three_steps(task: TaskContext, hangs_in: str = "", ms: int = 0) -> list[Json]:
         """Three steps. The first attempt stays in one of them, until the gate is open."""
@@ -93,7 +94,7 @@ def _add_work(toolbox: Toolbox, tell: Tell, gate: asyncio.Event) -> None:
         return task.attempt
 
 
-def _add_waits(toolbox: Toolbox, tell: Tell) -> None:
+def _add_waits(toolbox: Toolbox, tell: LogEvent) -> None:
     @toolbox.tool
     async def wait_for_ever(task: TaskContext) -> None:
         tell("began", task.id, task.attempt)
@@ -110,14 +111,14 @@ def _add_waits(toolbox: Toolbox, tell: Tell) -> None:
         return [number, reply.content]
 
 
-def _add_versioned(toolbox: Toolbox, tell: Tell, version: str) -> None:
+def _add_versioned(toolbox: Toolbox, tell: LogEvent, version: str) -> None:
     @toolbox.tool(version=version)
     async def versioned(task: TaskContext) -> str:
         tell("ran", task.id, version)
         return version
 
 
-def _add_other(toolbox: Toolbox, tell: Tell) -> None:
+def _add_other(toolbox: Toolbox, tell: LogEvent) -> None:
     @toolbox.tool
     async def other(task: TaskContext) -> None:
         tell("ran", task.id, task.attempt)
@@ -126,32 +127,32 @@ def _add_other(toolbox: Toolbox, tell: Tell) -> None:
 LEASE = 2.0
 
 
-def settings_of(concurrency: int = 8) -> Settings:
-    """Short times, for tests that wait for them on the real clock."""
-    return Settings(lease=LEASE, patience=0.05, grace=0.5, look_every=0.5, concurrency=concurrency)
+def short_settings(concurrency: int = 8) -> Settings:
+    """Return settings with short times, for tests that wait for them on the real clock."""
+    return Settings(lease=LEASE, park_after=0.05, grace=0.5, poll_interval=0.5, concurrency=concurrency)
 
 
-def find_opener(name: str) -> Callable[[str], Store]:
-    """What makes a store of a URL, by its name: `package.module:function`."""
+def load_store_factory(name: str) -> Callable[[str], Store]:
+    """Import the function that makes a store from a URL, by its name: `package.module:function`."""
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)
 
 
-async def work(store: Store, diary: Diary, kind: str, concurrency: int) -> None:
+async def run_worker(store: Store, diary: EventLog, kind: str, concurrency: int) -> None:
     gate = asyncio.Event()
-    asyncio.get_running_loop().add_reader(sys.stdin, hear, gate)
+    asyncio.get_running_loop().add_reader(sys.stdin, read_stdin, gate)
     await store.open()
-    engine = Engine(store, make_toolbox(kind, diary, gate), settings=settings_of(concurrency))
+    engine = Engine(store, make_toolbox(kind, diary, gate), settings=short_settings(concurrency))
     diary("ready", kind)
     await run_until_signal(engine)
     await store.close()
 
 
-def hear(gate: asyncio.Event) -> None:
+def read_stdin(gate: asyncio.Event) -> None:
     if os.read(sys.stdin.fileno(), 100):
         gate.set()
     else:
-        # Whoever started it is gone.
+        # Standard input is closed: the parent process is gone.
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -162,39 +163,39 @@ def _print(line: str) -> None:
 
 def main() -> None:
     opener, url, diary, kind, concurrency = sys.argv[1:]
-    asyncio.run(work(find_opener(opener)(url), Diary(diary, _print), kind, int(concurrency)))
+    asyncio.run(run_worker(load_store_factory(opener)(url), EventLog(diary, _print), kind, int(concurrency)))
 
 
-PATIENCE = 30.0
-"""Seconds for anything that a test waits for: leases to end, dead processes to be noticed, on a busy machine."""
+WAIT_TIMEOUT = 30.0
+"""Seconds for anything a test waits for: leases that expire, crashes that are detected, on a busy machine."""
 
 
 class WorkerProcess:
-    """A worker, and what it has said so far."""
+    """A worker process, and the lines that it has printed so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.said: list[list[str]] = []
+        self.lines: list[list[str]] = []
         self._more = asyncio.Condition()
         self._reading = asyncio.create_task(self._read())
 
-    async def hear(self, *words: object) -> list[str]:
-        """Wait until it has said a line that begins with these words, and return the line."""
+    async def wait_for_line(self, *words: object) -> list[str]:
+        """Wait until the worker prints a line that starts with these words, and return the line."""
         beginning = list(map(str, words))
-        async with asyncio.timeout(PATIENCE), self._more:
+        async with asyncio.timeout(WAIT_TIMEOUT), self._more:
             while True:
-                for line in self.said:
+                for line in self.lines:
                     if line[: len(beginning)] == beginning:
                         return line
                 if self._reading.done():
-                    raise AssertionError(f"the worker ended and never said {beginning}: {self.said}")
+                    raise AssertionError(f"the worker ended and never said {beginning}: {self.lines}")
                 await self._more.wait()
 
     def open_gate(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     async def kill(self) -> None:
@@ -207,14 +208,14 @@ class WorkerProcess:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             async with self._more:
-                self.said.append(line.decode().split())
+                self.lines.append(line.decode().split())
                 self._more.notify_all()
         async with self._more:
             self._more.notify_all()
 
 
-class Site:
-    """Where a test takes place."""
+class DispatcherHarness:
+    """A store, an engine that only submits, and the worker processes of a test."""
 
     def __init__(self, store: Store, url: str, opener: str, folder: Path) -> None:
         self.store = store
@@ -223,15 +224,15 @@ class Site:
         self.workers: list[WorkerProcess] = []
         self._opener = opener
         self._diary = folder / "diary"
-        self.engine = self.asking("all")
+        self.engine = self.submitting_engine("all")
 
-    def asking(self, kind: str) -> Engine:
-        """An engine that takes tasks for the tools of workers of a kind, and runs none."""
+    def submitting_engine(self, kind: str) -> Engine:
+        """Return an engine that submits tasks for the tools of a kind of worker, and runs none."""
         toolbox = make_toolbox(kind, lambda *_: None, asyncio.Event())
-        return Engine(self.store, toolbox, settings=settings_of(), works=False)
+        return Engine(self.store, toolbox, settings=short_settings(), works=False)
 
     async def start_worker(self, kind: str = "all", *, concurrency: int = 8) -> WorkerProcess:
-        """A worker that has said that it is ready."""
+        """Start a worker process and wait until it is ready."""
         arguments = (self._opener, self.url, str(self._diary), kind, str(concurrency))
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -241,33 +242,33 @@ class Site:
             *arguments,
             stdin=pipe,
             stdout=pipe,
-            # Whoever has a source tree on its path, its children have too.
+            # A source tree on the path of this process must be on the path of its children too.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         worker = WorkerProcess(process)
         self.workers.append(worker)
-        await worker.hear("ready")
+        await worker.wait_for_line("ready")
         return worker
 
-    async def put_to_sleep(self, worker: WorkerProcess, task: Task) -> None:
-        """Stop a worker that runs the task, and not in the middle of a transaction: others would wait for it to end."""
-        async with asyncio.timeout(PATIENCE):
+    async def suspend_worker(self, worker: WorkerProcess, task: Task) -> None:
+        """Suspend a worker that runs the task, but not inside a transaction, which would block other writers."""
+        async with asyncio.timeout(WAIT_TIMEOUT):
             while True:
-                worker.send(signal.SIGSTOP)
+                worker.send_signal(signal.SIGSTOP)
                 held = HeldAttempt(task.id, fence=1)
                 until = self.clock.now() + timedelta(seconds=LEASE)
                 writing = asyncio.ensure_future(self.store.extend_leases([held], until=until))
                 if (await asyncio.wait([writing], timeout=0.5))[0]:
                     return
-                worker.send(signal.SIGCONT)
+                worker.send_signal(signal.SIGCONT)
                 await writing
 
-    async def end_all(self) -> None:
+    async def kill_workers(self) -> None:
         for worker in self.workers:
             await worker.kill()
 
-    async def lines(self, *words: object) -> list[list[str]]:
-        """What all workers have written down that begins with these words."""
+    async def logged_lines(self, *words: object) -> list[list[str]]:
+        """Return the lines of all workers that start with these words."""
         beginning = list(map(str, words))
         text = await asyncio.to_thread(self._read)
         return [line for line in map(str.split, text.splitlines()) if line[: len(beginning)] == beginning]
@@ -275,31 +276,31 @@ class Site:
     def _read(self) -> str:
         return self._diary.read_text() if self._diary.exists() else ""
 
-    async def end_of(self, task: Task) -> tuple[Phase, Json]:
-        """Wait until a task has ended: how, and with what."""
-        async with asyncio.timeout(PATIENCE):
+    async def wait_for_end(self, task: Task) -> tuple[Phase, Json]:
+        """Wait until a task ends, and return its phase and its outcome."""
+        async with asyncio.timeout(WAIT_TIMEOUT):
             view = await self.engine.wait(task.id, owner=task.owner)
         return view.task.phase, None if view.outcome is None else decode(view.outcome)
 
-    async def ends_of(self, tasks: Sequence[Task]) -> set[Phase]:
-        return {(await self.end_of(task))[0] for task in tasks}
+    async def wait_for_ends(self, tasks: Sequence[Task]) -> set[Phase]:
+        return {(await self.wait_for_end(task))[0] for task in tasks}
 
-    async def reach(self, task: Task, phase: Phase) -> None:
+    async def wait_for_phase(self, task: Task, phase: Phase) -> None:
         """Wait until a task is in a phase."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT):
             view = await self.engine.wait(task.id, until=lambda now: now.phase is phase)
         assert view.task.phase is phase, view.task
 
     async def history(self, task: Task) -> tuple[HistoryEntry, ...]:
         return await self.store.history(task.id, Scope.everything(), now=self.clock.now())
 
-    async def check_that_no_recorded_step_ran_again(self, tasks: Sequence[Task]) -> int:
-        """A step that one attempt recorded must not run in a later one. Returns how many runs there were."""
+    async def check_recorded_steps(self, tasks: Sequence[Task]) -> int:
+        """Check that no step recorded by one attempt ran in a later one. Returns how many runs there were."""
         recorded: dict[tuple[TaskId, str], int] = {}
         for task in tasks:
             journal = await self.store.journal(task.id, Scope.everything(), now=self.clock.now())
             recorded |= {(task.id, step.name): step.attempt for step in journal.steps}
-        runs = [(TaskId(line[1]), line[2], int(line[3])) for line in await self.lines("step")]
+        runs = [(TaskId(line[1]), line[2], int(line[3])) for line in await self.logged_lines("step")]
         for task_id, name, attempt in runs:
             by = recorded[task_id, name]
             assert attempt <= by, f"step {name} of {task_id} was recorded by attempt {by}, and ran in {attempt} too"
@@ -308,13 +309,13 @@ class Site:
 
 
 async def eventually(look: Callable[[], object], what: str) -> None:
-    """Wait for something that nobody tells of, since it is another's: a row, a connection."""
+    """Poll for a condition that sends no event because another system owns it: a row, a connection."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT):
             while not await asyncio.to_thread(look):  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError(f"in {PATIENCE:.0f} seconds, it never came to this: {what}") from None
+        raise AssertionError(f"in {WAIT_TIMEOUT:.0f} seconds, it never came to this: {what}") from None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""A task in the queue and its job: never one without the other.
+"""Contract for jobs, and for control of tasks that run in another process.
 
-What others say to a task that runs elsewhere: that it is cancelled, or the answer to its question.
+A queued task and its job exist together or not at all. A cancel, or the answer to an input request, reaches a task
+that runs in another process.
 """
 
 import asyncio
@@ -18,140 +19,150 @@ from raincheck.core.limits import Quota
 from raincheck.engine import Engine
 from raincheck.errors import AlreadyRecorded, QuotaExceeded, StaleChange
 from raincheck.testing.clock import FakeClock
-from raincheck.testing.dispatcher_contract.base import DispatchBase
-from raincheck.testing.dispatcher_contract.processes import Site, eventually, settings_of
-from raincheck.testing.harness import EVERYTHING, Scene
+from raincheck.testing.dispatcher_contract.base import DispatcherContractBase
+from raincheck.testing.dispatcher_contract.processes import DispatcherHarness, eventually, short_settings
+from raincheck.testing.harness import EVERYTHING, StoreHarness
 
-PLACES = 8
+SLOTS = 8
 NEVER = 3_600.0
-STOPPING = 10.0
-"""Seconds within which a body must have stopped. How long it takes is told, not judged."""
+STOP_TIMEOUT = 10.0
+"""Maximum seconds until a body has stopped. The actual time is reported, not judged."""
 
 
-class SteeringContract(DispatchBase):
+class ControlContract(DispatcherContractBase):
     async def test_a_cancel_in_one_process_stops_the_body_in_another(
-        self, site: Site, record_property: Callable[[str, object], None]
+        self, site: DispatcherHarness, record_property: Callable[[str, object], None]
     ) -> None:
         worker = await site.start_worker()
         task = await site.engine.submit("wait_for_ever")
-        await worker.hear("began", task.id)
+        await worker.wait_for_line("began", task.id)
         began = time.monotonic()
-        async with asyncio.timeout(STOPPING):
+        async with asyncio.timeout(STOP_TIMEOUT):
             cancelled = await site.engine.cancel(task.id)
-            await worker.hear("cancelled", task.id)
+            await worker.wait_for_line("cancelled", task.id)
         record_property("milliseconds until the body stopped", round(1_000 * (time.monotonic() - began)))
         assert cancelled.phase is Phase.CANCELLED
-        assert await site.end_of(task) == (Phase.CANCELLED, None)
-        # Its place is free again.
-        assert await site.end_of(await site.engine.submit("plain")) == (Phase.COMPLETED, 1)
+        assert await site.wait_for_end(task) == (Phase.CANCELLED, None)
+        # Its slot is free again.
+        assert await site.wait_for_end(await site.engine.submit("plain")) == (Phase.COMPLETED, 1)
 
-    async def test_more_tasks_than_there_are_places_wait_for_answers_and_hold_up_nobody(self, site: Site) -> None:
-        worker = await site.start_worker(concurrency=PLACES)
-        asking = [await site.engine.submit("ask", {"number": number}) for number in range(PLACES + 4)]
+    async def test_more_tasks_than_there_are_places_wait_for_answers_and_hold_up_nobody(
+        self, site: DispatcherHarness
+    ) -> None:
+        worker = await site.start_worker(concurrency=SLOTS)
+        asking = [await site.engine.submit("ask", {"number": number}) for number in range(SLOTS + 4)]
         for task in asking:
-            await site.reach(task, Phase.PARKED)
+            await site.wait_for_phase(task, Phase.PARKED)
         other = await site.engine.submit("plain")
-        assert await site.end_of(other) == (Phase.COMPLETED, 1)
+        assert await site.wait_for_end(other) == (Phase.COMPLETED, 1)
         for number, task in enumerate(asking):
             await site.engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {"told": number}}})
         for number, task in enumerate(asking):
-            assert await site.end_of(task) == (Phase.COMPLETED, [number, {"told": number}])
+            assert await site.wait_for_end(task) == (Phase.COMPLETED, [number, {"told": number}])
         assert worker.process.returncode is None
 
-    async def test_more_tasks_than_there_are_places_are_parked_while_others_wait_for_a_place(self, site: Site) -> None:
-        asking = [await site.engine.submit("ask", {"number": number}) for number in range(PLACES + 4)]
-        others = [await site.engine.submit("plain") for _ in range(PLACES)]
-        await site.start_worker(concurrency=PLACES)
-        assert await site.ends_of(others) == {Phase.COMPLETED}
+    async def test_more_tasks_than_there_are_places_are_parked_while_others_wait_for_a_place(
+        self, site: DispatcherHarness
+    ) -> None:
+        asking = [await site.engine.submit("ask", {"number": number}) for number in range(SLOTS + 4)]
+        others = [await site.engine.submit("plain") for _ in range(SLOTS)]
+        await site.start_worker(concurrency=SLOTS)
+        assert await site.wait_for_ends(others) == {Phase.COMPLETED}
         for task in asking:
-            await site.reach(task, Phase.PARKED)
+            await site.wait_for_phase(task, Phase.PARKED)
 
-    async def test_bodies_that_wait_with_patience_give_way_to_others(self, site: Site) -> None:
-        settings = replace(settings_of(concurrency=2), patience=NEVER, look_every=NEVER)
+    async def test_bodies_that_wait_with_patience_give_way_to_others(self, site: DispatcherHarness) -> None:
+        settings = replace(short_settings(concurrency=2), park_after=NEVER, poll_interval=NEVER)
         async with Engine(site.store, site.engine.toolbox, settings=settings):
             asking = [await site.engine.submit("ask", {"number": number}) for number in range(3)]
             other = await site.engine.submit("plain")
-            assert await site.end_of(other) == (Phase.COMPLETED, 1)
+            assert await site.wait_for_end(other) == (Phase.COMPLETED, 1)
             for task in asking:
                 await site.engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {}}})
-            assert await site.ends_of(asking) == {Phase.COMPLETED}
+            assert await site.wait_for_ends(asking) == {Phase.COMPLETED}
 
 
-class QueueingContract(DispatchBase):
+class JobQueueContract(DispatcherContractBase):
     @pytest.fixture
-    def scene(self, site: Site) -> Scene:
-        # Ahead of the engine's clock: by that, no lease has expired, so its sweeper changes none of these tasks.
-        return Scene(site.store, FakeClock(site.clock.now() + timedelta(hours=1)))
+    def scene(self, site: DispatcherHarness) -> StoreHarness:
+        # Ahead of the engine's clock, on which no lease has expired, so that its sweeper changes none of these tasks.
+        return StoreHarness(site.store, FakeClock(site.clock.now() + timedelta(hours=1)))
 
-    async def test_a_task_that_is_refused_leaves_neither_a_task_nor_a_job(self, scene: Scene) -> None:
+    async def test_a_task_that_is_refused_leaves_neither_a_task_nor_a_job(self, scene: StoreHarness) -> None:
         first = await scene.create(quota=Quota(live=1))
-        jobs = await self.jobs()
+        jobs = await self.job_count()
         with pytest.raises(QuotaExceeded):
             await scene.create(quota=Quota(live=1))
         with pytest.raises(AlreadyRecorded):
             await scene.create(id=first.id)
-        assert await self.jobs() == jobs
+        assert await self.job_count() == jobs
         assert await scene.store.count_live(EVERYTHING) == {Phase.QUEUED: 1}
 
-    async def test_a_change_that_is_stale_brings_no_job(self, scene: Scene) -> None:
-        task = await scene.begin()
+    async def test_a_change_that_is_stale_brings_no_job(self, scene: StoreHarness) -> None:
+        task = await scene.create_running()
         change = decide(task, Release(task.fence), scene.clock.now())
         assert change is not None
         await scene.store.commit([change])
-        jobs = await self.jobs()
+        jobs = await self.job_count()
         with pytest.raises(StaleChange):
             await scene.store.commit([change])
-        assert await self.jobs() == jobs
+        assert await self.job_count() == jobs
         assert len(await scene.claim(limit=10)) == 1
 
-    async def test_of_changes_that_are_kept_together_none_brings_a_job_if_one_is_stale(self, scene: Scene) -> None:
-        good, stale = await scene.begin(), await scene.begin()
+    async def test_of_changes_that_are_kept_together_none_brings_a_job_if_one_is_stale(
+        self, scene: StoreHarness
+    ) -> None:
+        good, stale = await scene.create_running(), await scene.create_running()
         changes = [decide(task, Release(task.fence), scene.clock.now()) for task in (good, stale)]
-        await scene.do(stale, Cancel("alice"))
-        jobs = await self.jobs()
+        await scene.apply(stale, Cancel("alice"))
+        jobs = await self.job_count()
         with pytest.raises(StaleChange):
             await scene.store.commit([change for change in changes if change is not None])
-        assert await self.jobs() == jobs
+        assert await self.job_count() == jobs
         assert (await scene.load(good)).phase is Phase.RUNNING
 
-    async def test_every_task_in_the_queue_has_a_job_and_one_that_is_cancelled_has_none(self, site: Site) -> None:
-        self.need(jobs=True)
+    async def test_every_task_in_the_queue_has_a_job_and_one_that_is_cancelled_has_none(
+        self, site: DispatcherHarness
+    ) -> None:
+        self.require(jobs=True)
         tasks = [await site.engine.submit("plain") for _ in range(5)]
-        assert await self.jobs() == 5
+        assert await self.job_count() == 5
         await site.engine.cancel(tasks[0].id)
         await site.engine.pause(tasks[1].id)
-        assert await self.jobs() == 3
+        assert await self.job_count() == 3
         await site.engine.resume(tasks[1].id)
         await eventually(lambda: self.count_jobs() == 4, "what was resumed has a job again")
 
-    async def test_what_has_ended_leaves_no_job(self, site: Site) -> None:
-        self.need(jobs=True)
+    async def test_what_has_ended_leaves_no_job(self, site: DispatcherHarness) -> None:
+        self.require(jobs=True)
         tasks = [await site.engine.submit("plain") for _ in range(5)]
         worker = await site.start_worker()
-        assert await site.ends_of(tasks) == {Phase.COMPLETED}
+        assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
         running = await site.engine.submit("wait_for_ever")
-        await worker.hear("began", running.id)
+        await worker.wait_for_line("began", running.id)
         await site.engine.cancel(running.id)
-        await worker.hear("cancelled", running.id)
+        await worker.wait_for_line("cancelled", running.id)
         await eventually(lambda: self.count_jobs() == 0, "no job is left")
 
-    async def test_a_task_that_parks_has_no_job_and_one_that_is_answered_has_one(self, site: Site) -> None:
-        self.need(jobs=True)
+    async def test_a_task_that_parks_has_no_job_and_one_that_is_answered_has_one(self, site: DispatcherHarness) -> None:
+        self.require(jobs=True)
         task = await site.engine.submit("ask", {"number": 1})
         worker = await site.start_worker()
-        await site.reach(task, Phase.PARKED)
+        await site.wait_for_phase(task, Phase.PARKED)
         await eventually(lambda: self.count_jobs() == 0, "no job is left")
         await worker.kill()
         await site.engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {}}})
-        assert await self.jobs() == 1
+        assert await self.job_count() == 1
         await site.start_worker()
-        assert await site.end_of(task) == (Phase.COMPLETED, [1, {}])
+        assert await site.wait_for_end(task) == (Phase.COMPLETED, [1, {}])
 
-    async def test_a_worker_that_comes_for_what_was_cancelled_goes_on_with_what_was_not(self, site: Site) -> None:
+    async def test_a_worker_that_comes_for_what_was_cancelled_goes_on_with_what_was_not(
+        self, site: DispatcherHarness
+    ) -> None:
         gone = [await site.engine.submit("plain") for _ in range(3)]
         for task in gone:
             await site.engine.cancel(task.id)
         await site.start_worker()
         task = await site.engine.submit("plain")
-        assert await site.end_of(task) == (Phase.COMPLETED, 1)
-        assert [line[1] for line in await site.lines("ran")] == [task.id]
+        assert await site.wait_for_end(task) == (Phase.COMPLETED, 1)
+        assert [line[1] for line in await site.logged_lines("ran")] == [task.id]

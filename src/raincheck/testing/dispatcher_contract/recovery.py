@@ -1,88 +1,87 @@
-"""Workers that die, and workers that sleep.
-
-A database that crashes under work that goes on.
-"""
+"""Contract for recovery: workers that are killed or suspended, and a database that crashes while tasks run."""
 
 import asyncio
 import signal
 
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Scope
-from raincheck.testing.dispatcher_contract.base import DispatchBase
-from raincheck.testing.dispatcher_contract.processes import Site
+from raincheck.testing.dispatcher_contract.base import DispatcherContractBase
+from raincheck.testing.dispatcher_contract.processes import DispatcherHarness
 
 TASKS = 30
 
 
-class CrashingContract(DispatchBase):
+class DatabaseCrashContract(DispatcherContractBase):
     async def test_everything_ends_though_the_database_crashes_and_nothing_recorded_runs_again(
-        self, site: Site
+        self, site: DispatcherHarness
     ) -> None:
-        self.need(crashes=True)
+        self.require(crashes=True)
         first = await site.start_worker(concurrency=4)
         await site.start_worker(concurrency=4)
         tasks = [await site.engine.submit("three_steps", {"ms": 100}) for _ in range(TASKS)]
-        await first.hear("returns")
+        await first.wait_for_line("returns")
         await asyncio.to_thread(self.crash_database)
-        assert await site.ends_of(tasks) == {Phase.COMPLETED}
-        runs = await site.check_that_no_recorded_step_ran_again(tasks)
+        assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
+        runs = await site.check_recorded_steps(tasks)
         assert runs >= 3 * TASKS
         assert all(worker.process.returncode is None for worker in site.workers), "no worker gave up"
-        # And what comes later is told to them as before.
-        assert await site.ends_of([await site.engine.submit("plain")]) == {Phase.COMPLETED}
+        # The workers still receive events for later tasks.
+        assert await site.wait_for_ends([await site.engine.submit("plain")]) == {Phase.COMPLETED}
 
-    async def test_what_was_queued_when_the_database_crashed_runs_when_a_worker_comes(self, site: Site) -> None:
-        self.need(crashes=True)
+    async def test_what_was_queued_when_the_database_crashed_runs_when_a_worker_comes(
+        self, site: DispatcherHarness
+    ) -> None:
+        self.require(crashes=True)
         tasks = [await site.engine.submit("plain") for _ in range(10)]
         await asyncio.to_thread(self.crash_database)
         await site.start_worker()
-        assert await site.ends_of(tasks) == {Phase.COMPLETED}
-        assert len(await site.lines("ran")) == len(tasks)
+        assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
+        assert len(await site.logged_lines("ran")) == len(tasks)
 
 
-class OutlivingContract(DispatchBase):
+class WorkerCrashContract(DispatcherContractBase):
     async def test_what_a_killed_worker_had_goes_on_in_another_and_repeats_nothing_that_was_recorded(
-        self, site: Site
+        self, site: DispatcherHarness
     ) -> None:
         victim = await site.start_worker()
         task = await site.engine.submit("three_steps", {"hangs_in": "clean"})
-        await victim.hear("step", task.id, "clean", 1)
+        await victim.wait_for_line("step", task.id, "clean", 1)
         await site.start_worker()
         await victim.kill()
-        assert await site.end_of(task) == (Phase.COMPLETED, ["load by 1", "clean by 2", "publish by 2"])
-        runs = [(line[2], line[3]) for line in await site.lines("step", task.id)]
+        assert await site.wait_for_end(task) == (Phase.COMPLETED, ["load by 1", "clean by 2", "publish by 2"])
+        runs = [(line[2], line[3]) for line in await site.logged_lines("step", task.id)]
         assert runs == [("load", "1"), ("clean", "1"), ("clean", "2"), ("publish", "2")]
         journal = await site.store.journal(task.id, Scope.everything(), now=site.clock.now())
         assert [(step.name, step.attempt) for step in journal.steps] == [("load", 1), ("clean", 2), ("publish", 2)]
 
-    async def test_what_waits_behind_a_killed_worker_is_run_by_another(self, site: Site) -> None:
+    async def test_what_waits_behind_a_killed_worker_is_run_by_another(self, site: DispatcherHarness) -> None:
         victim = await site.start_worker(concurrency=1)
         held = await site.engine.submit("three_steps", {"hangs_in": "load"})
-        await victim.hear("step", held.id, "load", 1)
+        await victim.wait_for_line("step", held.id, "load", 1)
         waiting = [await site.engine.submit("plain") for _ in range(5)]
         await victim.kill()
         await site.start_worker(concurrency=1)
-        assert await site.ends_of([held, *waiting]) == {Phase.COMPLETED}
-        assert len(await site.lines("ran")) == len(waiting)
+        assert await site.wait_for_ends([held, *waiting]) == {Phase.COMPLETED}
+        assert len(await site.logged_lines("ran")) == len(waiting)
 
     async def test_a_worker_that_slept_past_its_lease_learns_that_it_lost_and_nobody_else_does(
-        self, site: Site
+        self, site: DispatcherHarness
     ) -> None:
         sleeper = await site.start_worker()
         task = await site.engine.submit("three_steps", {"hangs_in": "clean"})
-        await sleeper.hear("step", task.id, "clean", 1)
-        await site.put_to_sleep(sleeper, task)
+        await sleeper.wait_for_line("step", task.id, "clean", 1)
+        await site.suspend_worker(sleeper, task)
         await site.start_worker()
-        assert await site.end_of(task) == (Phase.COMPLETED, ["load by 1", "clean by 2", "publish by 2"])
+        assert await site.wait_for_end(task) == (Phase.COMPLETED, ["load by 1", "clean by 2", "publish by 2"])
         before = await site.history(task)
 
         sleeper.open_gate()
-        sleeper.send(signal.SIGCONT)
-        await sleeper.hear("left", task.id, 1)
-        # It is well, and works on: what it had was lost, and nothing else.
+        sleeper.send_signal(signal.SIGCONT)
+        await sleeper.wait_for_line("left", task.id, 1)
+        # The worker is healthy and keeps working: it lost that one attempt and nothing else.
         others = [await site.engine.submit("plain") for _ in range(10)]
-        assert await site.ends_of(others) == {Phase.COMPLETED}
-        assert not [line for line in sleeper.said if line[0] == "returns"], "it did not get past a refused write"
+        assert await site.wait_for_ends(others) == {Phase.COMPLETED}
+        assert not [line for line in sleeper.lines if line[0] == "returns"], "it did not get past a refused write"
         after = await site.history(task)
         assert after == before
         moves = [entry.event for entry in after if entry.event is not Event.NOTE]

@@ -1,44 +1,44 @@
-"""The contract that every store keeps: subclass `StoreContract` and say how to make yours.
+"""Contract suite for stores: subclass `StoreContract` and override `make_store`.
 
 class TestMyStore(StoreContract):
     def make_store(self, folder: Path) -> Store:
         return MyStore(folder / "tasks")
 """
 
-from raincheck.testing.store_contract.claim import ClaimingContract
-from raincheck.testing.store_contract.commit import CommittingContract
-from raincheck.testing.store_contract.create import CreatingContract, SpawningContract
-from raincheck.testing.store_contract.direct_start import OfferingContract
-from raincheck.testing.store_contract.durability import LastingContract
-from raincheck.testing.store_contract.fair_queue import QueueingContract
-from raincheck.testing.store_contract.families import BelongingContract
-from raincheck.testing.store_contract.inputs import AskingContract
-from raincheck.testing.store_contract.instances import ProcessingContract
-from raincheck.testing.store_contract.metadata import LearningContract, RememberingContract, SigningContract
-from raincheck.testing.store_contract.reads import HearingContract, ReadingContract
-from raincheck.testing.store_contract.retention import KeepingContract, ReleasingContract
+from raincheck.testing.store_contract.claim import ClaimContract
+from raincheck.testing.store_contract.commit import CommitContract
+from raincheck.testing.store_contract.create import CreateContract, SpawnContract
+from raincheck.testing.store_contract.direct_start import DirectStartContract
+from raincheck.testing.store_contract.durability import DurabilityContract
+from raincheck.testing.store_contract.fair_queue import FairQueueContract
+from raincheck.testing.store_contract.families import FamilyContract
+from raincheck.testing.store_contract.inputs import InputContract
+from raincheck.testing.store_contract.instances import InstanceContract
+from raincheck.testing.store_contract.metadata import DefinitionContract, DurationContract, SecretContract
+from raincheck.testing.store_contract.reads import ChangeFeedContract, ReadContract
+from raincheck.testing.store_contract.retention import KeyReleaseContract, RetentionContract
 
 
 class StoreContract(
-    CreatingContract,
-    OfferingContract,
-    ReleasingContract,
-    CommittingContract,
-    ClaimingContract,
-    QueueingContract,
-    AskingContract,
-    SpawningContract,
-    BelongingContract,
-    ReadingContract,
-    KeepingContract,
-    HearingContract,
-    LastingContract,
-    SigningContract,
-    LearningContract,
-    ProcessingContract,
-    RememberingContract,
+    CreateContract,
+    DirectStartContract,
+    KeyReleaseContract,
+    CommitContract,
+    ClaimContract,
+    FairQueueContract,
+    InputContract,
+    SpawnContract,
+    FamilyContract,
+    ReadContract,
+    RetentionContract,
+    ChangeFeedContract,
+    DurabilityContract,
+    SecretContract,
+    DurationContract,
+    InstanceContract,
+    DefinitionContract,
 ):
-    """All that a store must do, as tests. What a store does not declare in its `capabilities` is left out."""
+    """Tests of everything that a store must do. Tests of undeclared `capabilities` are skipped."""
 
 
 __all__ = ["StoreContract"]

@@ -1,4 +1,4 @@
-"""What the parts of the contract share: how a store is made, opened, checked and closed."""
+"""Shared base of the contract's parts: makes, opens, checks and closes the store under test."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,17 +8,17 @@ import pytest
 
 from raincheck.stores.base import Store
 from raincheck.testing.clock import FakeClock
-from raincheck.testing.harness import Scene
+from raincheck.testing.harness import StoreHarness
 from raincheck.testing.invariants import check_invariants
 
 
-class ContractBase:
-    """Subclasses say how to make a store; everything else follows from its `capabilities`."""
+class StoreContractBase:
+    """Base of the contract's parts. Subclasses make a store; its `capabilities` decide which tests run."""
 
     pytestmark = pytest.mark.anyio
 
     def make_store(self, folder: Path) -> Store:
-        """A store, not opened yet. For a shared or durable one, the same folder means the same data."""
+        """Return a store that is not opened yet. If it is shared or durable, the same folder means the same data."""
         raise NotImplementedError("say how to make your store: override make_store")
 
     @pytest.fixture
@@ -31,16 +31,16 @@ class ContractBase:
 
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
-        async with self.opened(tmp_path) as store:
+        async with self.open_store(tmp_path) as store:
             yield store
             await check_invariants(store)
 
     @pytest.fixture
-    def scene(self, store: Store, clock: FakeClock) -> Scene:
-        return Scene(store, clock)
+    def scene(self, store: Store, clock: FakeClock) -> StoreHarness:
+        return StoreHarness(store, clock)
 
     @asynccontextmanager
-    async def opened(self, folder: Path) -> AsyncGenerator[Store]:
+    async def open_store(self, folder: Path) -> AsyncGenerator[Store]:
         store = self.make_store(folder)
         await store.open()
         try:
@@ -48,12 +48,12 @@ class ContractBase:
         finally:
             await store.close()
 
-    def need(self, *, durable: bool = False, shared: bool = False, takes_offers: bool = False) -> None:
-        """Leave a test out where the store does not claim to do what it is about."""
+    def require(self, *, durable: bool = False, shared: bool = False, supports_direct_start: bool = False) -> None:
+        """Skip a test that needs a capability the store does not declare."""
         capabilities = self.make_store(Path()).capabilities
         if durable and not capabilities.durable:
             pytest.skip("declared: not durable")
         if shared and not capabilities.shared:
             pytest.skip("declared: not shared")
-        if takes_offers and not capabilities.takes_offers:
+        if supports_direct_start and not capabilities.supports_direct_start:
             pytest.skip("declared: takes no offers")

@@ -1,7 +1,4 @@
-"""What kinds of actions have in common: on which occasion they are done, and how they fail.
-
-Steps that put values together.
-"""
+"""The interface of all kinds of actions: how they are called and how they fail. Also the `set` action."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +9,11 @@ from raincheck.engine.execution.context import TaskContext
 from raincheck.errors import RaincheckError
 from raincheck.workflows.expressions.template import Scope, Template
 from raincheck.workflows.parsing.models import ErrorKind
-from raincheck.workflows.permissions import Surroundings
+from raincheck.workflows.permissions import Permissions
 
 
 class ActionFailed(RaincheckError):
-    """An action that could not be done. `kind` says in which way."""
+    """An action failed. `kind` is the kind of failure."""
 
     def __init__(self, kind: ErrorKind, message: str) -> None:
         super().__init__(message)
@@ -24,45 +21,45 @@ class ActionFailed(RaincheckError):
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
-    """One time that an action is done."""
+class ActionCall:
+    """One execution of an action."""
 
     task: TaskContext
     name: str
-    """Of its checkpoint: no other occasion of the task has it."""
+    """The name of its checkpoint, which no other call of the task has."""
     scope: Scope
 
-    def within(self, env: Mapping[str, str]) -> Scope:
-        """The names that expressions can use, with the variables of the environment."""
+    def scope_with(self, env: Mapping[str, str]) -> Scope:
+        """Return the names that expressions can use, with these environment variables."""
         return {**self.scope, "env": env}
 
 
 class Action(Protocol):
-    """Something that can be done."""
+    """An action of a step or a state."""
 
     waits: bool
-    """Whether it waits by means of the task, so that it can't be done within a checkpoint."""
-    words: str
-    """What it does, in words from the file."""
+    """Whether it waits through the task's context, so that it can't run within a checkpoint."""
+    label: str
+    """A description of what it does, in the terms of the file."""
 
-    async def perform(self, occasion: Occasion) -> Json:
-        """Do it.
+    async def perform(self, call: ActionCall) -> Json:
+        """Perform the action and return its result.
 
         Raises:
-            ActionFailed, ExpressionFailed: it could not be done.
+            ActionFailed, ExpressionFailed: it failed.
         """
         ...
 
 
-class Set:
-    """A value. That is its result."""
+class SetAction:
+    """Evaluate a value. That is the result."""
 
     waits = False
-    words = "set"
+    label = "set"
 
-    def __init__(self, value: Json, surroundings: Surroundings) -> None:
+    def __init__(self, value: Json, permissions: Permissions) -> None:
         self._value = Template.parse(value)
-        self._surroundings = surroundings
+        self._permissions = permissions
 
-    async def perform(self, occasion: Occasion) -> Json:
-        return self._value.render(occasion.within(self._surroundings.variables()))
+    async def perform(self, call: ActionCall) -> Json:
+        return self._value.render(call.scope_with(self._permissions.environment()))

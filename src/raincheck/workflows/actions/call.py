@@ -1,14 +1,14 @@
-"""Steps that call a tool of another MCP server."""
+"""Actions that call a tool of another MCP server."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from raincheck.core.payload import Json
-from raincheck.workflows.actions.base import ActionFailed, Occasion
-from raincheck.workflows.actions.run import inherited
+from raincheck.workflows.actions.base import ActionCall, ActionFailed
+from raincheck.workflows.actions.run import inherited_environment
 from raincheck.workflows.expressions.template import Scope, Template
 from raincheck.workflows.parsing.models import CallModel, ServerModel
-from raincheck.workflows.permissions import Surroundings
+from raincheck.workflows.permissions import Permissions
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from raincheck.client import TaskClient
 
 
-class Call:
-    """A tool of a server, however long it takes. Its result is the structured content, or else the text."""
+class CallAction:
+    """Call a tool of a server, however long it takes. The result is the structured content, or else the text."""
 
     waits = False
 
-    def __init__(self, model: CallModel, surroundings: Surroundings) -> None:
-        # Here and not at the first call, since it takes a while and the event loop should not wait for it.
+    def __init__(self, model: CallModel, permissions: Permissions) -> None:
+        # Imported here and not at the first call: the import is slow and would block the event loop.
         from raincheck.client import TaskClient
-        from raincheck.client.transport_errors import over_http
+        from raincheck.client.transport_errors import http_transport
 
-        self._client_type, self._over_http = TaskClient, over_http
+        self._client_type, self._over_http = TaskClient, http_transport
         self._model = model
-        self._surroundings = surroundings
-        self._server = surroundings.servers[model.server]
+        self._permissions = permissions
+        self._server = permissions.servers[model.server]
         self._headers = Template.parse(self._server.headers)
         self._arguments = Template.parse(model.arguments)
-        self.words = f"call {model.tool} of {model.server}"
+        self.label = f"call {model.tool} of {model.server}"
 
-    async def perform(self, occasion: Occasion) -> Json:
-        scope = occasion.within(self._surroundings.variables())
+    async def perform(self, call: ActionCall) -> Json:
+        scope = call.scope_with(self._permissions.environment())
         arguments = cast("Mapping[str, Any]", self._arguments.render(scope))
-        # After a crash it is called again. A server that takes the key goes on with what it has begun then.
-        key = f"{occasion.task.id}/{occasion.name}"
+        # After a crash the tool is called again. A server that accepts the key resumes the task it had started.
+        key = f"{call.task.id}/{call.name}"
         try:
             async with self._client(scope) as client:
                 result = await client.call_tool(self._model.tool, arguments, key=key)
@@ -58,8 +58,8 @@ class Call:
         from mcp.client.stdio import StdioServerParameters
 
         command = cast("list[str]", server.command)
-        env = {**inherited(), **self._surroundings.variables()}
-        return StdioServerParameters(command=command[0], args=command[1:], env=env, cwd=self._surroundings.folder)
+        env = {**inherited_environment(), **self._permissions.environment()}
+        return StdioServerParameters(command=command[0], args=command[1:], env=env, cwd=self._permissions.folder)
 
 
 def _words(error: BaseException) -> str:

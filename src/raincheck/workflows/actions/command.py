@@ -1,4 +1,4 @@
-"""Commands in processes of their own: what they write is bounded, and what they start is ended with them."""
+"""Run commands in separate processes. Their output is bounded, and the processes they start end with them."""
 
 import asyncio
 import os
@@ -13,52 +13,52 @@ from typing import cast
 
 from raincheck.workflows.actions.supervisor import GRACE, signal_session
 
-LEADER = Path(__file__).with_name("supervisor.py")
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
-AFTERMATH = 1.0
-"""Seconds for which what a command has left running may still write."""
+OUTPUT_GRACE = 1.0
+"""Seconds in which processes that a command leaves running may still write output."""
 
 STDERR_LIMIT = 32_000
-"""Bytes that are kept of what a command writes to its standard error, from the end."""
+"""Bytes of a command's standard error that are retained, counted from the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     exit_code: int
-    """Negative: it was ended by that signal."""
+    """A negative number means that this signal ended the command."""
     stdout: bytes
     stderr: bytes
-    is_cut: bool
-    """Whether there was more on its standard output than is kept."""
+    is_truncated: bool
+    """Whether its standard output was longer than `stdout`."""
 
 
 async def run_command(
     argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: bytes | None, max_output: int
-) -> Ended:
-    """Run a command to its end. Whoever stops waiting for it ends it, with all that it has started.
+) -> CommandResult:
+    """Run a command to its end. Cancelling the call ends the command, with every process that it has started.
 
     Raises:
         OSError: it can't be started.
-        ValueError: likewise, since an argument has a NUL.
+        ValueError: it can't be started, since an argument has a NUL.
     """
     loop = asyncio.get_running_loop()
-    watch = _Watch(max_output)
+    watch = _OutputCollector(max_output)
     line, theirs = socket.socketpair()
     line.setblocking(False)
     with line:
         with theirs:
             transport, _ = await loop.subprocess_exec(
                 lambda: watch,
-                # Without what the environment and site-packages would have it load.
-                *(sys.executable, "-I", "-S", LEADER, str(theirs.fileno()), *argv),
+                # Isolated from code that the environment and site-packages would load.
+                *(sys.executable, "-I", "-S", SUPERVISOR, str(theirs.fileno()), *argv),
                 stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=cwd,
                 pass_fds=(theirs.fileno(),),
-                # So that what it starts can be ended with it.
+                # So that the processes it starts can be ended with it.
                 start_new_session=True,
             )
         try:
@@ -67,19 +67,19 @@ async def run_command(
                 _feed(transport, stdin)
             how, _, number = (await loop.sock_recv(line, 20)).partition(b" ")
             if not how:
-                # Somebody killed the leader, which then can't end the others.
+                # The session leader was killed, so it can't end the other processes.
                 await asyncio.to_thread(signal_session, transport.get_pid(), signal.SIGKILL)
-            await asyncio.wait([watch.closed], timeout=AFTERMATH)
+            await asyncio.wait([watch.closed], timeout=OUTPUT_GRACE)
         finally:
             line.close()
             try:
-                await _end(transport.get_pid(), watch)
+                await _wait_for_exit(transport.get_pid(), watch)
             finally:
                 transport.close()
     if how == b"error":
         raise OSError(int(number), os.strerror(int(number)))
     code = int(number) if how else -signal.SIGKILL
-    return Ended(code, bytes(watch.stdout), bytes(watch.stderr), watch.is_cut)
+    return CommandResult(code, bytes(watch.stdout), bytes(watch.stderr), watch.is_truncated)
 
 
 def _packed(env: Mapping[str, str]) -> bytes:
@@ -97,14 +97,14 @@ def _feed(transport: asyncio.SubprocessTransport, stdin: bytes) -> None:
         pipe.write_eof()
 
 
-async def _end(leader: int, watch: "_Watch") -> None:
-    """Wait while the leader ends its session, and end it if the leader does not, or somebody is in a hurry."""
+async def _wait_for_exit(leader: int, watch: "_OutputCollector") -> None:
+    """Wait while the leader ends its session. End it here if the leader does not, or if the wait is cancelled."""
     try:
         await asyncio.wait([watch.exited], timeout=2 * GRACE)
     finally:
         if not watch.exited.done():
             await asyncio.to_thread(_kill, leader)
-    # It is gone in a moment, unless it hangs in the kernel, and then nobody should hang with it.
+    # The leader exits in a moment, unless it hangs in the kernel. The caller should not hang with it.
     await asyncio.wait([watch.exited], timeout=GRACE)
 
 
@@ -114,29 +114,29 @@ def _kill(leader: int) -> None:
     signal_session(leader, signal.SIGKILL)
 
 
-class _Watch(asyncio.SubprocessProtocol):
-    """Keeps what a command writes, up to a bound, and passes over the rest."""
+class _OutputCollector(asyncio.SubprocessProtocol):
+    """Collects the output of a command up to a limit, and discards the rest."""
 
     def __init__(self, max_output: int) -> None:
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
-        """Nobody has its output open any more."""
+        """Done when no process has the output open any more."""
         self.stdout, self.stderr = bytearray(), bytearray()
-        self.is_cut = False
-        self._most = max_output
+        self.is_truncated = False
+        self._max_output = max_output
         self._open = {1, 2}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
-            room = self._most - len(self.stdout)
-            self.is_cut |= len(data) > room
+            room = self._max_output - len(self.stdout)
+            self.is_truncated |= len(data) > room
             self.stdout += data[: max(room, 0)]
             return
         self.stderr += data
         del self.stderr[:-STDERR_LIMIT]
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio calls it
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._open.discard(fd)
         if not self._open and not self.closed.done():
             self.closed.set_result(None)

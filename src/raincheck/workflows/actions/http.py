@@ -1,6 +1,6 @@
-"""HTTP for steps: only where the file allows, also after redirects, and never more of an answer than is wanted.
+"""Actions that send an HTTP request.
 
-Steps that ask a server over HTTP.
+Requests go only to hosts that the file allows, also after redirects, and never read more of a response than its limit.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from urllib.parse import urlsplit
 import httpx2
 
 from raincheck.core.payload import Json, encode
-from raincheck.workflows.actions.base import ActionFailed, Occasion
+from raincheck.workflows.actions.base import ActionCall, ActionFailed
 from raincheck.workflows.expressions.sandbox import text_of
 from raincheck.workflows.expressions.template import ExpressionFailed, Template
 from raincheck.workflows.parsing.models import HttpModel
-from raincheck.workflows.permissions import Surroundings
+from raincheck.workflows.permissions import Permissions
 
-MOST_REDIRECTS = 5
-USUAL_PORTS = {"http": 80, "https": 443}
-PATIENCE = 60.0
-"""Seconds without a sign of the server, if the step has no timeout that is over before."""
+MAX_REDIRECTS = 5
+DEFAULT_PORTS = {"http": 80, "https": 443}
+IDLE_TIMEOUT = 60.0
+"""Seconds without data from the server, unless the step's own timeout expires before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a server answered."""
+class HttpResponse:
+    """The response of a server."""
 
     status: int
     headers: Mapping[str, str]
@@ -38,8 +38,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a server is asked."""
+class HttpRequest:
+    """A request to a server."""
 
     method: str
     url: str
@@ -48,79 +48,79 @@ class Request:
     max_body: int
 
 
-async def fetch(request: Request, surroundings: Surroundings | None) -> Answer:
-    """Send a request, and follow where it is sent on to.
+async def fetch(request: HttpRequest, permissions: Permissions | None) -> HttpResponse:
+    """Send a request, and follow redirects.
 
-    Without surroundings it goes wherever it says, but nowhere else.
+    Without permissions every host is allowed, but redirects are not followed.
 
     Raises:
-        ActionFailed: it is not allowed there, there is no answer, or a larger one than is wanted.
+        ActionFailed: the host is not allowed, there is no response, or it is larger than `max_body`.
     """
     client = await asyncio.to_thread(_make_client)
     try:
         async with client:
-            return await _follow(client, request, surroundings)
+            return await _follow(client, request, permissions)
     except httpx2.TimeoutException as error:
         raise ActionFailed("timeout", f"{_host(request.url)} did not answer in time") from error
     except httpx2.ConnectError as error:
         message = f"{_host(request.url)} can't be reached: nothing listens there, or there is no such host"
         raise ActionFailed("http", message) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        # Without its words, which may tell of what was sent.
+        # Without the error's message, which may contain parts of the request.
         raise ActionFailed("http", f"{_host(request.url)} can't be asked: {type(error).__name__}") from error
     except (ValueError, UnicodeError) as error:
         raise ActionFailed("refused", f"this request can't be sent: {type(error).__name__}") from error
 
 
 def _make_client() -> httpx2.AsyncClient:
-    """In a thread, since it reads certificates."""
-    return httpx2.AsyncClient(timeout=PATIENCE, follow_redirects=False)
+    """Create a client. This runs in a thread, since it reads certificates."""
+    return httpx2.AsyncClient(timeout=IDLE_TIMEOUT, follow_redirects=False)
 
 
-async def _follow(client: httpx2.AsyncClient, request: Request, surroundings: Surroundings | None) -> Answer:
-    # As it was said, which is what can be mended, and then as the client takes it.
-    check_url(request.url, surroundings)
+async def _follow(client: httpx2.AsyncClient, request: HttpRequest, permissions: Permissions | None) -> HttpResponse:
+    # First the URL as given, which is what the author can fix, and then as the client reads it.
+    check_url(request.url, permissions)
     built = client.build_request(request.method, request.url, headers=dict(request.headers), content=request.body)
-    for _ in range(MOST_REDIRECTS + 1):
-        check_url(str(built.url), surroundings)
+    for _ in range(MAX_REDIRECTS + 1):
+        check_url(str(built.url), permissions)
         response = await client.send(built, stream=True)
         try:
             following = response.next_request
-            if following is None or surroundings is None:
+            if following is None or permissions is None:
                 return await _read(response, request.max_body)
         finally:
             await response.aclose()
         built = following
-    raise ActionFailed("http", f"{_host(request.url)} redirects more than {MOST_REDIRECTS} times")
+    raise ActionFailed("http", f"{_host(request.url)} redirects more than {MAX_REDIRECTS} times")
 
 
-def check_url(url: str, surroundings: Surroundings | None) -> None:
+def check_url(url: str, permissions: Permissions | None) -> None:
     """Refuse a URL that the file does not allow.
 
     Raises:
-        ActionFailed: it says what to do.
+        ActionFailed: the URL is refused; the message says what to do.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise ActionFailed("refused", "this is no URL") from error
-    if parts.scheme not in USUAL_PORTS or not host:
+    if parts.scheme not in DEFAULT_PORTS or not host:
         raise ActionFailed("refused", f"a URL begins with https:// or http:// and a host, not {url[:60]!r}")
-    if surroundings is not None and not surroundings.allows_host(host, port or USUAL_PORTS[parts.scheme]):
+    if permissions is not None and not permissions.allows_host(host, port or DEFAULT_PORTS[parts.scheme]):
         said = f"[{host}]" if ":" in host else host
         said = said if port is None else f"{said}:{port}"
         raise ActionFailed("refused", f"host {said!r} is not allowed: add it to `allow.hosts`")
 
 
-async def _read(response: httpx2.Response, most: int) -> Answer:
+async def _read(response: httpx2.Response, max_bytes: int) -> HttpResponse:
     body = bytearray()
     async for chunk in response.aiter_bytes(65_536):
         body += chunk
-        if len(body) > most:
-            raise ActionFailed("too-large", f"the answer has more than {most:,} bytes: raise `max_body`")
+        if len(body) > max_bytes:
+            raise ActionFailed("too-large", f"the answer has more than {max_bytes:,} bytes: raise `max_body`")
     charset = response.charset_encoding or "utf-8"
-    return Answer(response.status_code, dict(response.headers.items()), bytes(body), charset)
+    return HttpResponse(response.status_code, dict(response.headers.items()), bytes(body), charset)
 
 
 def _host(url: str) -> str:
@@ -131,41 +131,41 @@ def _host(url: str) -> str:
 
 
 CHARSETS = re.compile(r"utf-?(?:8|16|32)(?:-?[lb]e)?|latin-?1|iso-?8859-?\d{1,2}|(?:cp|windows-?)125\d|(?:us-)?ascii")
-"""What a server may say that its text is written in. Others can take very long, or are no charsets at all."""
+"""The charsets that a server may declare. Others can take very long to decode, or are not charsets at all."""
 
 
-class Http:
-    """A request. Its result is `{status, headers, body}`, where the body of JSON is JSON."""
+class HttpAction:
+    """Send a request. The result is `{status, headers, body}`, where a JSON body is decoded."""
 
     waits = False
 
-    def __init__(self, model: HttpModel, surroundings: Surroundings) -> None:
+    def __init__(self, model: HttpModel, permissions: Permissions) -> None:
         self._model = model
-        self._surroundings = surroundings
+        self._permissions = permissions
         self._sent = Template.parse(
             {"url": model.url, "headers": model.headers, "json": model.body_json, "body": model.body}
         )
-        self.words = f"{model.method} {re.sub(r'{{.*?}}', '…', model.url).split('?')[0]}"
+        self.label = f"{model.method} {re.sub(r'{{.*?}}', '…', model.url).split('?')[0]}"
 
-    async def perform(self, occasion: Occasion) -> Json:
-        sent = cast("Mapping[str, Json]", self._sent.render(occasion.within(self._surroundings.variables())))
+    async def perform(self, call: ActionCall) -> Json:
+        sent = cast("Mapping[str, Json]", self._sent.render(call.scope_with(self._permissions.environment())))
         headers = _headers(sent["headers"])
         body = None if sent["body"] is None else str(sent["body"]).encode()
         if "body_json" in self._model.model_fields_set:
             body = encode(sent["json"], what="the body")
             headers.setdefault("content-type", "application/json")
-        request = Request(self._model.method, str(sent["url"]), headers, body, self._model.max_body)
-        return self._result(await fetch(request, self._surroundings))
+        request = HttpRequest(self._model.method, str(sent["url"]), headers, body, self._model.max_body)
+        return self._result(await fetch(request, self._permissions))
 
-    def _result(self, answer: Answer) -> Json:
+    def _result(self, answer: HttpResponse) -> Json:
         expected = range(200, 300) if self._model.expect is None else self._model.expect
         if answer.status not in expected:
             raise ActionFailed("http", f"it answered with status {answer.status}")
         return {"status": answer.status, "headers": answer.headers, "body": read_body(answer)}
 
 
-def read_body(answer: Answer) -> Json:
-    """The body of an answer: JSON if it says so, else text.
+def read_body(answer: HttpResponse) -> Json:
+    """Return the body of a response: decoded if its content type is JSON, else as text.
 
     Raises:
         ActionFailed: it is neither.
@@ -180,7 +180,7 @@ def read_body(answer: Answer) -> Json:
     return value
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: HttpResponse) -> str:
     charset = answer.charset.strip().lower().replace("_", "-")
     if CHARSETS.fullmatch(charset):
         with suppress(LookupError):

@@ -1,4 +1,4 @@
-"""Steps that call a Python function."""
+"""Actions that call a Python function."""
 
 import inspect
 import secrets
@@ -11,57 +11,57 @@ from raincheck.core.payload import Json
 from raincheck.engine.execution.context import TaskContext
 from raincheck.errors import InvalidValue, ToolError
 from raincheck.tracebacks import text_logger
-from raincheck.workflows.actions.base import ActionFailed, Occasion
+from raincheck.workflows.actions.base import ActionCall, ActionFailed
 from raincheck.workflows.expressions.template import Template
-from raincheck.workflows.permissions import Surroundings
+from raincheck.workflows.permissions import Permissions
 
 logger = text_logger(__name__)
 
 
-def find_function(place: str) -> Callable[..., Any]:
-    """The function at `module:function`.
+def find_function(reference: str) -> Callable[..., Any]:
+    """Import the function at `module:function`.
 
     Raises:
-        InvalidValue: there is none.
+        InvalidValue: there is no such function.
     """
-    module, _, name = place.partition(":")
+    module, _, name = reference.partition(":")
     try:
         found = getattr(import_module(module), name)
     except Exception as error:
-        # Whatever the module does while it is imported.
-        raise InvalidValue(f"{place} can't be had: {type(error).__name__}: {error}") from error
+        # A module may raise anything while it is imported.
+        raise InvalidValue(f"{reference} can't be had: {type(error).__name__}: {error}") from error
     if not callable(found):
-        raise InvalidValue(f"{place} is not a function")
+        raise InvalidValue(f"{reference} is not a function")
     return cast("Callable[..., Any]", found)
 
 
-class Python:
-    """A function: a coroutine is awaited, another is called in a thread."""
+class PythonAction:
+    """Call a function: a coroutine function is awaited, any other is called in a thread."""
 
     waits = False
 
-    def __init__(self, place: str, arguments: Mapping[str, Json], surroundings: Surroundings) -> None:
-        self._function = find_function(place)
+    def __init__(self, reference: str, arguments: Mapping[str, Json], permissions: Permissions) -> None:
+        self._function = find_function(reference)
         self._arguments = Template.parse(arguments)
-        self._surroundings = surroundings
-        self.words = f"call {place}"
+        self._permissions = permissions
+        self.label = f"call {reference}"
 
-    async def perform(self, occasion: Occasion) -> Json:
-        scope = occasion.within(self._surroundings.variables())
+    async def perform(self, call: ActionCall) -> Json:
+        scope = call.scope_with(self._permissions.environment())
         arguments = cast("Mapping[str, Json]", self._arguments.render(scope))
         try:
-            return await self._call(arguments, occasion.task)
+            return await self._call(arguments, call.task)
         except ToolError as error:
             raise ActionFailed("python", str(error)) from error
         except Exception as error:
-            # It may hold anything, so callers get an id, under which the log has the whole of it.
+            # The error may contain anything, so callers get an id. The log has the full error under that id.
             error_id = secrets.token_hex(4)
-            logger.exception("step %s: %s (error %s)", occasion.name, self.words, error_id)
+            logger.exception("step %s: %s (error %s)", call.name, self.label, error_id)
             message = f"it raised {type(error).__name__}: its operator finds it as error {error_id}"
             raise ActionFailed("python", message) from error
 
     async def _call(self, arguments: Mapping[str, Json], task: TaskContext) -> Json:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(**arguments)
-        result: Any = await task.threads.call(partial(self._function, **arguments))
+        result: Any = await task.step_threads.call(partial(self._function, **arguments))
         return await result if inspect.isawaitable(result) else result

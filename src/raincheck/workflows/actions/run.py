@@ -1,4 +1,4 @@
-"""Steps that run a command."""
+"""Actions that run a command."""
 
 import asyncio
 import base64
@@ -12,44 +12,46 @@ from pathlib import Path
 from typing import cast
 
 from raincheck.core.payload import Json, encode
-from raincheck.workflows.actions.base import ActionFailed, Occasion
-from raincheck.workflows.actions.command import Ended, run_command
+from raincheck.workflows.actions.base import ActionCall, ActionFailed
+from raincheck.workflows.actions.command import CommandResult, run_command
 from raincheck.workflows.expressions.sandbox import text_of
-from raincheck.workflows.expressions.template import ExpressionFailed, Scope, Template, Text
+from raincheck.workflows.expressions.template import ExpressionFailed, Scope, Template, TextTemplate
 from raincheck.workflows.parsing.models import RunModel, Scalar
-from raincheck.workflows.permissions import Surroundings
-from raincheck.workflows.validation.steps import path_of
+from raincheck.workflows.permissions import Permissions
+from raincheck.workflows.validation.steps import resolve_program
 
-INHERITED = ("PATH", "HOME", "LANG")
-"""What commands always have of the environment."""
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG")
+"""The environment variables that every command inherits."""
 
-TOLD = 500
-"""Characters of what a command has complained of, in the error."""
+MAX_STDERR_IN_ERROR = 500
+"""Characters of a command's standard error that the error message contains."""
 
 
-class Run:
-    """A command. Its result is `{exit_code, stdout, stderr}`."""
+class RunAction:
+    """Run a command. The result is `{exit_code, stdout, stderr}`."""
 
     waits = False
 
-    def __init__(self, model: RunModel, surroundings: Surroundings) -> None:
+    def __init__(self, model: RunModel, permissions: Permissions) -> None:
         self._model = model
-        self._surroundings = surroundings
+        self._permissions = permissions
         argv: list[Scalar] = ["/bin/sh", "-c"] if model.argv is None else model.argv
-        self._argv = [Text.parse(item) if isinstance(item, str) else Text((text_of(item),)) for item in argv]
+        self._argv = [
+            TextTemplate.parse(item) if isinstance(item, str) else TextTemplate((text_of(item),)) for item in argv
+        ]
         self._rest = Template.parse({"env": model.env, "cwd": model.cwd, "stdin": model.stdin})
-        self.words = f"run {shlex.quote(str(argv[0]))}" if model.shell is None else "run a script of sh"
+        self.label = f"run {shlex.quote(str(argv[0]))}" if model.shell is None else "run a script of sh"
 
-    async def perform(self, occasion: Occasion) -> Json:
-        env = self._surroundings.variables()
-        scope = occasion.within(env)
+    async def perform(self, call: ActionCall) -> Json:
+        env = self._permissions.environment()
+        scope = call.scope_with(env)
         rest = cast("Mapping[str, Json]", self._rest.render(scope))
         argv = [*self._arguments(scope)]
         if self._model.shell is not None:
-            # As it stands: values reach it as variables, and can't become part of the script.
+            # The script is constant: values reach it as variables, and can't become part of it.
             argv.append(self._model.shell)
         cwd = await asyncio.to_thread(self._folder, rest["cwd"])
-        ended = await self._run(argv, cwd, {**inherited(), **env, **_variables(rest["env"])}, rest["stdin"])
+        ended = await self._run(argv, cwd, {**inherited_environment(), **env, **_variables(rest["env"])}, rest["stdin"])
         return self._result(ended)
 
     def _arguments(self, scope: Scope) -> Iterator[str]:
@@ -69,17 +71,17 @@ class Run:
             is_after_dashes |= text.parts == ("--",)
 
     def _folder(self, cwd: Json) -> Path:
-        folder = (self._surroundings.folder / ("." if cwd is None else str(cwd))).resolve()
-        if not self._surroundings.allows_folder(folder):
+        folder = (self._permissions.folder / ("." if cwd is None else str(cwd))).resolve()
+        if not self._permissions.allows_folder(folder):
             raise ActionFailed("refused", f"{cwd!r} is not in the file's folder: add it to `allow.folders`")
         if not folder.is_dir():
             raise ActionFailed("not-found", f"there is no folder {cwd!r}")
         return folder
 
-    async def _run(self, argv: list[str], cwd: Path, env: Mapping[str, str], stdin: Json) -> Ended:
+    async def _run(self, argv: list[str], cwd: Path, env: Mapping[str, str], stdin: Json) -> CommandResult:
         text = stdin if isinstance(stdin, str) else encode(stdin).decode()
-        # Not from `cwd`, which callers may choose.
-        program = path_of(argv[0], self._surroundings.folder)
+        # Not resolved from `cwd`, which callers may choose.
+        program = resolve_program(argv[0], self._permissions.folder)
         try:
             return await run_command(
                 [program, *argv[1:]],
@@ -96,11 +98,11 @@ class Run:
         except ValueError as error:
             raise ActionFailed("refused", f"an argument or a variable can't be passed on: {error}") from error
 
-    def _result(self, ended: Ended) -> Json:
+    def _result(self, ended: CommandResult) -> Json:
         stderr = ended.stderr.decode(errors="replace").rstrip("\n")
         if ended.exit_code not in self._model.ok:
-            raise ActionFailed("exit", f"{_how(ended.exit_code)}{_why(stderr)}")
-        if ended.is_cut:
+            raise ActionFailed("exit", f"{_describe_exit(ended.exit_code)}{_describe_stderr(stderr)}")
+        if ended.is_truncated:
             most = self._model.max_output
             raise ActionFailed("too-large", f"it wrote more than {most:,} bytes: raise `max_output`, or use a file")
         return {"exit_code": ended.exit_code, "stdout": self._read(ended.stdout), "stderr": stderr}
@@ -121,9 +123,9 @@ class Run:
                 return text.rstrip("\n")
 
 
-def inherited() -> dict[str, str]:
-    """What every command has of the environment."""
-    return {name: os.environ[name] for name in INHERITED if name in os.environ}
+def inherited_environment() -> dict[str, str]:
+    """Return the environment variables that every command inherits."""
+    return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
 
 
 def _variables(rendered: Json) -> dict[str, str]:
@@ -148,7 +150,7 @@ def _parsed(text: str) -> Json:
     return value
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -157,8 +159,8 @@ def _how(code: int) -> str:
         return f"ended by signal {-code}"
 
 
-def _why(stderr: str) -> str:
+def _describe_stderr(stderr: str) -> str:
     text = stderr.strip()
     if not text:
         return ""
-    return f": {text}" if len(text) <= TOLD else f": …{text[-TOLD:]}"
+    return f": {text}" if len(text) <= MAX_STDERR_IN_ERROR else f": …{text[-MAX_STDERR_IN_ERROR:]}"

@@ -1,4 +1,4 @@
-"""Steps that ask a model: the caller's, or one behind an endpoint that the operator has named."""
+"""Actions that sample a model: the caller's, or one behind an endpoint that the operator configures."""
 
 import json
 import os
@@ -7,8 +7,8 @@ from typing import cast
 
 from raincheck.core.payload import Json, encode
 from raincheck.errors import ProtocolError, ToolError
-from raincheck.workflows.actions.base import ActionFailed, Occasion
-from raincheck.workflows.actions.http import Request, fetch
+from raincheck.workflows.actions.base import ActionCall, ActionFailed
+from raincheck.workflows.actions.http import HttpRequest, fetch
 from raincheck.workflows.expressions.template import Template
 from raincheck.workflows.parsing.models import SampleModel
 
@@ -19,47 +19,47 @@ MODEL = "RAINCHECK_SAMPLING_MODEL"
 MAX_BODY = 1_000_000
 
 
-class _Asked:
-    """What a model is asked."""
+class _SampleAction:
+    """The messages of a request to a model."""
 
     def __init__(self, model: SampleModel) -> None:
         said: list[Json] = [{"role": one.role, "text": one.text} for one in model.messages or ()]
         said = said or [{"role": "user", "text": model.prompt}]
         self._said = Template.parse({"messages": said, "system": model.system})
         self.max_tokens = model.max_tokens
-        self.words = "ask a model"
+        self.label = "ask a model"
 
-    def render(self, occasion: Occasion) -> tuple[list[tuple[str, str]], str | None]:
-        said = cast("Mapping[str, Json]", self._said.render(occasion.scope))
+    def render(self, call: ActionCall) -> tuple[list[tuple[str, str]], str | None]:
+        said = cast("Mapping[str, Json]", self._said.render(call.scope))
         messages = cast("list[Mapping[str, Json]]", said["messages"])
         system = None if said["system"] is None else str(said["system"])
         return [(str(one["role"]), str(one["text"])) for one in messages], system
 
 
-class SampleHost(_Asked):
-    """The caller's model. The result is `{text, model}`."""
+class HostSampleAction(_SampleAction):
+    """Sample the caller's model. The result is `{text, model}`."""
 
     waits = True
 
-    async def perform(self, occasion: Occasion) -> Json:
-        messages, system = self.render(occasion)
+    async def perform(self, call: ActionCall) -> Json:
+        messages, system = self.render(call)
         asked: list[Json] = [{"role": role, "content": {"type": "text", "text": text}} for role, text in messages]
         more: dict[str, Json] = {} if system is None else {"systemPrompt": system}
         try:
-            answer = await occasion.task.sample(asked, name=occasion.name, maxTokens=self.max_tokens, **more)
+            answer = await call.task.sample(asked, name=call.name, maxTokens=self.max_tokens, **more)
         except (ToolError, ProtocolError) as error:
             raise ActionFailed("declined", str(error)) from error
         said = cast("Mapping[str, Json]", answer)
         return {"text": _text(said.get("content")), "model": said.get("model")}
 
 
-class SampleEndpoint(_Asked):
-    """A model behind an endpoint that speaks as OpenAI's does. The result is `{text, model}`."""
+class EndpointSampleAction(_SampleAction):
+    """Sample a model behind an OpenAI-compatible endpoint. The result is `{text, model}`."""
 
     waits = False
 
-    async def perform(self, occasion: Occasion) -> Json:
-        messages, system = self.render(occasion)
+    async def perform(self, call: ActionCall) -> Json:
+        messages, system = self.render(call)
         asked: list[Json] = [{"role": role, "content": text} for role, text in messages]
         if system is not None:
             asked.insert(0, {"role": "system", "content": system})
@@ -68,7 +68,7 @@ class SampleEndpoint(_Asked):
         if os.environ.get(KEY):
             headers["authorization"] = f"Bearer {os.environ[KEY]}"
         url = f"{os.environ[URL].rstrip('/')}/chat/completions"
-        answer = await fetch(Request("POST", url, headers, encode(body), MAX_BODY), None)
+        answer = await fetch(HttpRequest("POST", url, headers, encode(body), MAX_BODY), None)
         if answer.status != 200:
             raise ActionFailed("http", f"the model's endpoint answered with status {answer.status}")
         try:
@@ -78,9 +78,9 @@ class SampleEndpoint(_Asked):
             raise ActionFailed("http", "the model's endpoint answered with something else than a completion") from error
 
 
-def sampling(model: SampleModel) -> SampleHost | SampleEndpoint:
-    """What asks: the endpoint, where the operator has named one."""
-    return SampleEndpoint(model) if os.environ.get(URL) else SampleHost(model)
+def make_sample_action(model: SampleModel) -> HostSampleAction | EndpointSampleAction:
+    """Return the action that samples the operator's endpoint if one is configured, else the caller's model."""
+    return EndpointSampleAction(model) if os.environ.get(URL) else HostSampleAction(model)
 
 
 def _text(content: Json) -> str:

@@ -1,4 +1,4 @@
-"""Steps that wait by means of their task: for an answer, a model, another workflow, or time. They hold no worker."""
+"""Actions that wait through the task's context: for an answer, another workflow, or time. They hold no worker slot."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,70 +10,70 @@ from raincheck.core.payload import Json
 from raincheck.core.records import InputKind
 from raincheck.engine.execution.checkpoints import fingerprint
 from raincheck.engine.execution.context import Child, TaskContext
-from raincheck.engine.execution.local_api import local_desk
-from raincheck.engine.inputs import Reply, read_reply
+from raincheck.engine.execution.local_api import local_task_api
+from raincheck.engine.inputs import Reply, parse_reply
 from raincheck.errors import InvalidValue, ProtocolError, QuotaExceeded, RaincheckError, TaskFailed, TooLarge, ToolError
-from raincheck.workflows.actions.base import ActionFailed, Occasion
+from raincheck.workflows.actions.base import ActionCall, ActionFailed
 from raincheck.workflows.expressions.template import Template
 from raincheck.workflows.parsing import source
 from raincheck.workflows.parsing.models import AskModel, ErrorKind, object_schema
 
 
-class Ask:
-    """A question to the caller's user. Its result is what they said."""
+class AskAction:
+    """Ask the caller's user. The result is the user's answer."""
 
     waits = True
 
     def __init__(self, model: AskModel) -> None:
         self._message = Template.parse(model.message)
         self._schema = cast("Mapping[str, Json]", object_schema(model.fields))
-        self.words = "ask the user"
+        self.label = "ask the user"
 
-    async def perform(self, occasion: Occasion) -> Json:
-        request: Json = {"message": str(self._message.render(occasion.scope)), "requestedSchema": self._schema}
+    async def perform(self, call: ActionCall) -> Json:
+        request: Json = {"message": str(self._message.render(call.scope)), "requestedSchema": self._schema}
         try:
-            # Not by `elicit`, which takes a turn of its own before it asks: then a timeout could come first.
-            answer = await occasion.task.ask(InputKind.ELICITATION, request, name=occasion.name)
+            # Not with `elicit`, which yields to the event loop before it asks, so that a timeout could come first.
+            answer = await call.task.ask(InputKind.ELICITATION, request, name=call.name)
         except (ToolError, ProtocolError) as error:
             # The caller can't be asked, or answered with an error.
             raise ActionFailed("declined", str(error)) from error
-        reply: Reply[Json] = read_reply(answer, self._schema)
+        reply: Reply[Json] = parse_reply(answer, self._schema)
         if not reply.ok:
             raise ActionFailed("declined", f"the user said {reply.action}")
         return reply.content
 
 
-class Workflow:
-    """Another workflow, as a child task. Its result is that one's."""
+class WorkflowAction:
+    """Run another workflow as a child task. The result is the child's result."""
 
     waits = True
 
     def __init__(self, name: str, arguments: Mapping[str, Json]) -> None:
         self._name = name
         self._arguments = Template.parse(arguments)
-        self.words = f"run workflow {name}"
+        self.label = f"run workflow {name}"
 
-    async def perform(self, occasion: Occasion) -> Json:
-        arguments = cast("Mapping[str, Json]", self._arguments.render(occasion.scope))
-        starting = asyncio.ensure_future(self._start(occasion, arguments))
+    async def perform(self, call: ActionCall) -> Json:
+        arguments = cast("Mapping[str, Json]", self._arguments.render(call.scope))
+        starting = asyncio.ensure_future(self._start(call, arguments))
         try:
-            # Shielded, so that a child is known that begins in the very moment in which it is given up.
+            # Shielded, so that a child that starts at the very moment of cancellation is known.
             return await (await asyncio.shield(starting)).result()
         except asyncio.CancelledError:
-            await _let_go(occasion.task, starting)
+            await _cancel_abandoned_child(call.task, starting)
             raise
         except TooLarge as error:
             raise ActionFailed("too-large", str(error)) from error
         except (TaskFailed, InvalidValue) as error:
             raise ActionFailed("failed", str(error)) from error
 
-    async def _start(self, occasion: Occasion, arguments: Mapping[str, Json]) -> Child:
-        """The child. That it was refused is on record, too: later, it might not be, and nobody would wait for it."""
-        task, refused = occasion.task, f"{occasion.name} refused"
+    async def _start(self, call: ActionCall, arguments: Mapping[str, Json]) -> Child:
+        """Start the child. A refusal is recorded too: a later attempt might start a child that nothing waits for."""
+        task, refused = call.task, f"{call.name} refused"
         record: Mapping[str, Json] = {}
-        if not _is_on_record(task, refused):
+        if not _is_recorded(task, refused):
             try:
-                return await task.spawn(self._name, arguments, name=occasion.name)
+                return await task.spawn(self._name, arguments, name=call.name)
             except TooLarge as error:
                 record = {"kind": "too-large", "message": str(error)}
             except QuotaExceeded as error:
@@ -82,35 +82,35 @@ class Workflow:
         raise ActionFailed(cast("ErrorKind", said["kind"]), str(said["message"]))
 
 
-class Sleep:
-    """Time that passes. It goes on while no process runs."""
+class SleepAction:
+    """Sleep. The time also passes while no process runs."""
 
     waits = True
 
     def __init__(self, duration: Json) -> None:
         self._duration = Template.parse(duration)
-        self.words = "sleep"
+        self.label = "sleep"
 
-    async def perform(self, occasion: Occasion) -> Json:
+    async def perform(self, call: ActionCall) -> Json:
         try:
-            seconds = source.seconds(cast("str", self._duration.render(occasion.scope)))
+            seconds = source.parse_duration(cast("str", self._duration.render(call.scope)))
         except InvalidValue as error:
             raise ActionFailed("expression", str(error)) from error
-        await occasion.task.sleep(seconds, name=occasion.name)
+        await call.task.sleep(seconds, name=call.name)
         return None
 
 
-async def _let_go(task: TaskContext, starting: "asyncio.Future[Child]") -> None:
-    """Cancel a child that nobody waits for any more, but not if it is only this attempt that stops."""
+async def _cancel_abandoned_child(task: TaskContext, starting: "asyncio.Future[Child]") -> None:
+    """Cancel a child that is no longer awaited, unless only this attempt is stopping."""
     if task.cancelled:
         starting.cancel()
         return
     with suppress(RaincheckError):
-        await local_desk(task).cancel_child((await starting).id)
+        await local_task_api(task).cancel_child((await starting).id)
 
 
-def _is_on_record(task: TaskContext, name: str) -> bool:
-    checkpoints = local_desk(task).checkpoints
+def _is_recorded(task: TaskContext, name: str) -> bool:
+    checkpoints = local_task_api(task).checkpoints
     return checkpoints.find_step(checkpoints.scoped(name), 0, fingerprint("step", (), {})) is not None
 
 

@@ -1,43 +1,45 @@
-"""Whether the names that expressions use are there, and will be when they are worked out."""
+"""Check that the names in an expression exist, and have a value when the expression is evaluated."""
 
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from raincheck.workflows.expressions.template import Chain, Expression, InvalidExpression, Text
+from raincheck.workflows.expressions.template import Expression, InvalidExpression, NamePath, TextTemplate
 
-SEEN = frozenset({"status", "result", "error", "failed"})
-"""What expressions see of a step."""
+STEP_FIELDS = frozenset({"status", "result", "error", "failed"})
+"""The fields of a step that expressions can read."""
 
 
 @dataclass(frozen=True)
-class Names:
+class AllowedNames:
     """The names that an expression may use."""
 
     inputs: frozenset[str]
     steps: frozenset[str]
-    """All of the pipeline."""
+    """All steps of the pipeline."""
     before: frozenset[str]
-    """Those that have ended by then."""
+    """The steps that have ended when the expression is evaluated."""
     env: frozenset[str]
     step: str | None = None
-    """The one that uses them."""
+    """The step that the expression belongs to."""
     after: frozenset[str] = frozenset()
-    """Those that begin when it has ended."""
+    """The steps that start after this one has ended."""
     roots: frozenset[str] = frozenset({"input", "steps", "env"})
 
-    def adding(self, *names: str) -> "Names":
+    def with_roots(self, *names: str) -> "AllowedNames":
         return replace(self, roots=self.roots | set(names))
 
-    def without(self, *names: str) -> "Names":
+    def without_roots(self, *names: str) -> "AllowedNames":
         return replace(self, roots=self.roots - set(names))
 
-    def at(self, before: frozenset[str], step: str | None = None, after: frozenset[str] = frozenset()) -> "Names":
-        """Those at a place that some steps come before, and others after; it is of this step."""
+    def for_step(
+        self, before: frozenset[str], step: str | None = None, after: frozenset[str] = frozenset()
+    ) -> "AllowedNames":
+        """Return the names for an expression of this step, with the steps before and after it."""
         return replace(self, before=before, step=step, after=after)
 
-    def findings(self, paths: frozenset[Chain]) -> Iterator[str]:
-        """What is wrong with what an expression takes."""
+    def check(self, paths: frozenset[NamePath]) -> Iterator[str]:
+        """Yield the errors in the name paths of an expression."""
         for chain in sorted(paths):
             if chain[0] == "env" and "env" not in self.roots:
                 yield "env can't be used here, which must be the same after a restart: take it from a `set` step"
@@ -50,17 +52,17 @@ class Names:
             elif chain[0] == "steps":
                 yield from self._step(chain)
 
-    def _input(self, chain: Chain) -> Iterator[str]:
+    def _input(self, chain: NamePath) -> Iterator[str]:
         if len(chain) > 1 and chain[1] not in self.inputs and chain[1] not in ("get", "items", "keys", "values"):
             yield f"there is no input {chain[1]!r}: there is {', '.join(sorted(self.inputs)) or 'none'}"
 
-    def _env(self, chain: Chain) -> Iterator[str]:
+    def _env(self, chain: NamePath) -> Iterator[str]:
         if len(chain) < 2:
             yield "name the variable, as in env.HOME"
         elif chain[1] not in self.env:
             yield f"the variable {chain[1]} is not allowed: add it to `allow.env`"
 
-    def _step(self, chain: Chain) -> Iterator[str]:
+    def _step(self, chain: NamePath) -> Iterator[str]:
         if len(chain) < 2:
             yield "name the step, as in steps.build.result"
         elif chain[1] not in self.steps:
@@ -71,27 +73,28 @@ class Names:
             yield f"step {chain[1]!r} begins when this one has ended: move it up, and name what it needs"
         elif chain[1] not in self.before:
             yield f"step {chain[1]!r} need not have ended by then: add it to `needs`"
-        elif len(chain) > 2 and chain[2] not in SEEN:
-            near = difflib.get_close_matches(chain[2], SEEN, n=1)
+        elif len(chain) > 2 and chain[2] not in STEP_FIELDS:
+            near = difflib.get_close_matches(chain[2], STEP_FIELDS, n=1)
             meant = near[0] if near else f"result.{chain[2]}"
-            yield f"a step has {', '.join(sorted(SEEN))}, not {chain[2]!r}: did you mean steps.{chain[1]}.{meant}?"
+            fields = ", ".join(sorted(STEP_FIELDS))
+            yield f"a step has {fields}, not {chain[2]!r}: did you mean steps.{chain[1]}.{meant}?"
 
 
-def check_expression(text: str, names: Names) -> Iterator[str]:
-    """What is wrong with an expression."""
+def check_expression(text: str, names: AllowedNames) -> Iterator[str]:
+    """Yield the errors of an expression."""
     try:
         expression = Expression.parse(text)
     except InvalidExpression as error:
         yield str(error)
     else:
-        yield from names.findings(expression.paths)
+        yield from names.check(expression.paths)
 
 
-def check_text(text: str, names: Names) -> Iterator[str]:
-    """What is wrong with a text that may have expressions in it."""
+def check_text(text: str, names: AllowedNames) -> Iterator[str]:
+    """Yield the errors of a text that may contain expressions."""
     try:
-        parsed = Text.parse(text)
+        parsed = TextTemplate.parse(text)
     except InvalidExpression as error:
         yield str(error)
     else:
-        yield from names.findings(frozenset[Chain]().union(*(one.paths for one in parsed.expressions)))
+        yield from names.check(frozenset[NamePath]().union(*(one.paths for one in parsed.expressions)))

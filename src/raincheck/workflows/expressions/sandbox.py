@@ -1,10 +1,9 @@
-"""Jinja2's expressions, and of what they can do only what ends soon and touches nothing but JSON.
+"""Jinja2 expressions in a sandbox that allows only operations that end soon and touch nothing but JSON.
 
-The author of a file is trusted with its commands, but values come from callers: no value may make an expression take
-all the memory, run for ever, or reach what is behind an object. So functions, filters and methods are few, named here,
-and those that can make much out of little are bounded.
-
-What one expression may read and make in all while it is worked out.
+The author of a file is trusted with its commands, but values come from callers: no value may make an expression exhaust
+the memory, run forever, or reach what is behind an object. So only the few functions, filters and methods named here
+are allowed, and those that can produce large results from small inputs are bounded. A meter also bounds the total that
+one expression may read and produce while it is evaluated.
 """
 
 import json
@@ -23,30 +22,30 @@ from raincheck.core.payload import Json, encode
 TEXT_LIMIT = 8_000_000
 BITS_LIMIT = 4_096
 WORK_LIMIT = 32_000_000
-"""Characters and values: several times what an expression may be in the end."""
+"""Characters and values that one evaluation may use: several times the limit of its result."""
 VALUE_SIZE = 8
-"""What a value of a list or an object counts for, besides its text."""
+"""The cost of a value in a list or an object, besides its text."""
 CALL_SIZE = 40
-"""What each use of a filter or a test counts for: `map` has one for each value."""
+"""The cost of each use of a filter or a test: `map` uses one for each value."""
 
 
-def bounded(size: int) -> None:
+def check_size(size: int) -> None:
     if size > TEXT_LIMIT:
         raise SecurityError(f"it would make something of {size:,} characters or items: {TEXT_LIMIT:,} are allowed")
 
 
-class Measured(Context):
-    """Where an expression is worked out. Each bounded operation may be small, and all of them together large."""
+class MeteredContext(Context):
+    """The context of an evaluation, with a meter: bounded operations may be small each, and large in total."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as Jinja makes it
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - Jinja's signature
         super().__init__(*args, **kwargs)
         self._left = WORK_LIMIT
 
     def spend(self, size: int) -> None:
-        """Take note of something that is read or made.
+        """Charge for something that is read or produced.
 
         Raises:
-            SecurityError: it is too much with all that was before.
+            SecurityError: the total exceeds the limit.
         """
         self._left -= size
         if self._left < 0:
@@ -54,12 +53,12 @@ class Measured(Context):
 
 
 def spend(context: Context | None, size: int) -> None:
-    if isinstance(context, Measured):
+    if isinstance(context, MeteredContext):
         context.spend(size)
 
 
 def size_of(value: object) -> int:
-    """How much was made: itself, and not what its values have in them, which was there before."""
+    """Return the size of a produced value itself, without the contents of its values, which existed before."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, list | tuple | dict):
@@ -68,18 +67,18 @@ def size_of(value: object) -> int:
 
 
 def length_of(value: object) -> int:
-    """How much there is to look at."""
+    """Return how much of a value there is to read."""
     return len(cast("list[Any]", value)) if isinstance(value, str | list | tuple | dict) else 1
 
 
-def metered(function: Callable[..., Any], weight: int = 1) -> Callable[..., Any]:
-    """A filter that draws what it reads and makes from what the expression has left.
+def meter(function: Callable[..., Any], weight: int = 1) -> Callable[..., Any]:
+    """Wrap a filter so that what it reads and produces is charged to the expression.
 
-    The weight is that of a character of its text: filters that take one after the other take longer.
+    `weight` is the cost of a character of its text: filters that take characters one by one are slower.
     """
     wants: str | None = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
 
-    def measure(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it is for
+    def measure(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any value
         first = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}
         passed = () if wants is None else (first[wants],)
         spend(context, CALL_SIZE + (len(value) * weight if isinstance(value, str) else 0))
@@ -91,7 +90,7 @@ def metered(function: Callable[..., Any], weight: int = 1) -> Callable[..., Any]
 
 
 def _read(context: Context, value: Any) -> Any:  # noqa: ANN401 - likewise
-    """A value, when all in it is counted: at once, or one after the other where that is how it comes."""
+    """Return a value after charging for its contents: at once, or item by item for an iterator."""
     if isinstance(value, list | tuple):
         spend(context, sum(map(_length, cast("list[Any]", value))))
     elif isinstance(value, Mapping):
@@ -113,10 +112,10 @@ def _length(value: object) -> int:
 
 
 def check_operation(operator: str, left: object, right: object) -> None:
-    """Refuse what would make much out of little.
+    """Refuse an operation that would produce a large result from small operands.
 
     Raises:
-        SecurityError: it would.
+        SecurityError: the operation is refused.
     """
     check = {"*": _check_product, "**": _check_power, "%": _check_remainder, "+": _check_sum}
     check.get(operator, _check_bits)(left, right)
@@ -125,7 +124,7 @@ def check_operation(operator: str, left: object, right: object) -> None:
 def _check_product(left: object, right: object) -> None:
     for many, times in ((left, right), (right, left)):
         if isinstance(many, Sequence) and isinstance(times, int):
-            bounded(len(cast("Sequence[Any]", many)) * max(times, 0))
+            check_size(len(cast("Sequence[Any]", many)) * max(times, 0))
     _check_bits(left, right)
 
 
@@ -143,7 +142,7 @@ def _check_remainder(left: object, right: object) -> None:
 def _check_sum(left: object, right: object) -> None:
     _check_bits(left, right)
     if isinstance(left, str | list) and isinstance(right, str | list):
-        bounded(len(cast("Sequence[Any]", left)) + len(cast("Sequence[Any]", right)))
+        check_size(len(cast("Sequence[Any]", left)) + len(cast("Sequence[Any]", right)))
 
 
 def _check_bits(left: object, right: object) -> None:
@@ -152,7 +151,7 @@ def _check_bits(left: object, right: object) -> None:
 
 
 DIGITS_LIMIT = 1_000
-"""Of a text that is made a number."""
+"""Digits of a text that is converted to a number."""
 
 METHODS: Mapping[type, frozenset[str]] = {
     str: frozenset({
@@ -164,25 +163,25 @@ METHODS: Mapping[type, frozenset[str]] = {
     list: frozenset({"count", "index"}),
 }  # fmt: skip
 
-FROM_JINJA = (
+SAFE_FILTERS = (
     "abs", "capitalize", "count", "d", "default", "dictsort", "first", "float", "items", "last", "length",
     "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "title",
     "trim", "unique", "upper",
 )  # fmt: skip
-"""Filters that make nothing large out of something small."""
-WALKING = frozenset({"join", "list", "map", "max", "min", "reject", "select", "sort", "sum", "unique"})
+"""Filters that produce no large result from a small input."""
+PER_CHARACTER_FILTERS = frozenset({"join", "list", "map", "max", "min", "reject", "select", "sort", "sum", "unique"})
 """Filters that take a text character by character."""
 
 
 def join(values: Iterable[Any], separator: str = "") -> str:
     texts = [text_of(value) for value in values]
-    bounded(sum(map(len, texts)) + len(separator) * len(texts))
+    check_size(sum(map(len, texts)) + len(separator) * len(texts))
     return separator.join(texts)
 
 
 def replace(text: str, old: str, new: str) -> str:
     text, old, new = text_of(text), text_of(old), text_of(new)
-    bounded(len(text) + text.count(old) * len(new))
+    check_size(len(text) + text.count(old) * len(new))
     return text.replace(old, new)
 
 
@@ -192,7 +191,7 @@ def rounded(number: float, digits: int = 0) -> float:
     return round(number, digits)
 
 
-def integer(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - whatever an expression has at hand
+def integer(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - any value of an expression
     if not 2 <= base <= 16:
         raise SecurityError(f"a number is read to a base of 2 to 16, not {base}")
     if isinstance(value, str) and len(value) > DIGITS_LIMIT:
@@ -212,12 +211,12 @@ def from_json(text: str) -> Json:
     return value
 
 
-def to_json(value: Any) -> str:  # noqa: ANN401 - whatever an expression makes
-    return encode(plain(value)).decode()
+def to_json(value: Any) -> str:  # noqa: ANN401 - any value of an expression
+    return encode(to_json_value(value)).decode()
 
 
 def text_of(value: object) -> str:
-    """A value as it stands in text. Only single values can: a list in the middle of a text is a mistake."""
+    """Return a value as part of a text. Only single values are allowed: a list in the middle of a text is a mistake."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
@@ -229,31 +228,31 @@ def _kind(value: object) -> str:
     return "nothing (null)" if value is None else f"a {type(value).__name__}"
 
 
-def plain(value: Any) -> Json:  # noqa: ANN401 - likewise
-    """What an expression made, as JSON: what gives values one after the other is a list."""
-    return _Plain().of(value)
+def to_json_value(value: Any) -> Json:  # noqa: ANN401 - likewise
+    """Convert the result of an expression to JSON. An iterator becomes a list."""
+    return _JsonConverter().convert(value)
 
 
-class _Plain:
-    """Makes JSON of a value. Counts all of it: a list may hold the same large thing many times."""
+class _JsonConverter:
+    """Converts a value to JSON. It counts all of it: a list may hold the same large value many times."""
 
     def __init__(self) -> None:
         self._size = 0
 
-    def of(self, value: Any) -> Json:  # noqa: ANN401 - likewise
+    def convert(self, value: Any) -> Json:  # noqa: ANN401 - likewise
         self._size += VALUE_SIZE + (len(value) if isinstance(value, str) else 0)
-        bounded(self._size)
+        check_size(self._size)
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, str):
             return str(value)
         if isinstance(value, Undefined):
-            # Raises what says that it is not there.
+            # Raises the error that names the missing value.
             str(value)
         if isinstance(value, Mapping):
-            return {_key(key): self.of(one) for key, one in cast("Mapping[Any, Any]", value).items()}
+            return {_key(key): self.convert(one) for key, one in cast("Mapping[Any, Any]", value).items()}
         if isinstance(value, Iterable):
-            return [self.of(one) for one in cast("Iterable[Any]", value)]
+            return [self.convert(one) for one in cast("Iterable[Any]", value)]
         raise TypeError(f"it is a {type(cast('object', value)).__name__}, which is not JSON")
 
 
@@ -263,8 +262,8 @@ def _key(key: object) -> str:
     return key
 
 
-class Missing(StrictUndefined):
-    """Something that is not there: whoever uses it is told so."""
+class DescriptiveUndefined(StrictUndefined):
+    """A missing value. Using it raises an error that names it."""
 
     @property
     def _undefined_message(self) -> str:
@@ -281,13 +280,13 @@ class Missing(StrictUndefined):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Where expressions are compiled and run."""
+    """The environment in which expressions are compiled and run."""
 
     intercepted_binops = frozenset({"*", "**", "%", "+", "-", "/", "//"})
-    context_class = Measured
+    context_class = MeteredContext
 
     def __init__(self) -> None:
-        super().__init__(undefined=Missing, autoescape=False, keep_trailing_newline=True, cache_size=0)
+        super().__init__(undefined=DescriptiveUndefined, autoescape=False, keep_trailing_newline=True, cache_size=0)
         own = {
             "join": join,
             "replace": replace,
@@ -298,14 +297,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "fromjson": from_json,
             "int": integer,
         }
-        allowed = {name: FILTERS[name] for name in FROM_JINJA} | own
+        allowed = {name: FILTERS[name] for name in SAFE_FILTERS} | own
         self.filters = {
-            name: metered(function, VALUE_SIZE if name in WALKING else 1) for name, function in allowed.items()
+            name: meter(function, VALUE_SIZE if name in PER_CHARACTER_FILTERS else 1)
+            for name, function in allowed.items()
         }
         self.globals = {"range": self.globals["range"]}
 
-    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - whatever an expression has at hand; likewise below
-        """What `obj.attribute` is. Data first: an object may well have a key `items`."""
+    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - any value of an expression; likewise below
+        """Return `obj.attribute`. Data comes first: an object may well have a key `items`."""
         if isinstance(obj, Mapping) and attribute in obj:
             return cast("Mapping[str, Any]", obj)[attribute]
         for kind, methods in METHODS.items():
@@ -314,7 +314,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.undefined(obj=obj, name=attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401
-        """What `obj[argument]` is: never an attribute."""
+        """Return `obj[argument]`, which is never an attribute."""
         try:
             return obj[argument]
         except (LookupError, TypeError):
@@ -326,7 +326,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         spend(context, size_of(made))
         return made
 
-    def call_test(  # as Jinja has it
+    def call_test(  # Jinja's signature
         self,
         name: str,
         value: Any,  # noqa: ANN401
@@ -335,7 +335,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         context: Context | None = None,
         eval_ctx: EvalContext | None = None,
     ) -> Any:  # noqa: ANN401
-        """For each value that `select` and the like look at: what is compared may be large each time."""
+        """Charge for each value that a filter such as `select` tests: the compared values may be large each time."""
         spend(context, CALL_SIZE + length_of(value) + sum(map(length_of, args or ())))
         return super().call_test(name, value, args, kwargs, context, eval_ctx)
 

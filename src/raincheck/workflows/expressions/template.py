@@ -1,8 +1,6 @@
-"""Expressions: what a file says of values that are not known yet.
+"""Expressions in workflow files, for values that are not known yet, and JSON values that contain expressions.
 
-Only text from files is ever compiled. What an expression makes is JSON.
-
-Values with expressions in them.
+Only text from files is ever compiled. The result of an expression is JSON.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,55 +15,55 @@ from jinja2.parser import Parser
 
 from raincheck.core.payload import Json, encode
 from raincheck.errors import InvalidValue
-from raincheck.workflows.expressions.sandbox import TEXT_LIMIT, Sandbox, plain, text_of
+from raincheck.workflows.expressions.sandbox import TEXT_LIMIT, Sandbox, text_of, to_json_value
 
 Scope: TypeAlias = Mapping[str, Json]
-"""The names that an expression can use, and what they are."""
+"""The names that an expression can use, with their values."""
 
-Chain: TypeAlias = tuple[str, ...]
-"""A name and what is taken from it by constant names: `steps.build.result` is three."""
+NamePath: TypeAlias = tuple[str, ...]
+"""A name and the constant names that follow it: `steps.build.result` has three parts."""
 
 SOURCE_LIMIT = 4_000
 """Characters of one expression."""
 
-ABSENT = {"env": "the variable {} is not set where this runs", "data": "the data has no '{}' yet"}
+MISSING_HINTS = {"env": "the variable {} is not set where this runs", "data": "the data has no '{}' yet"}
 
 SANDBOX = Sandbox()
 _VALUE = "_value"
-TOO_DEEP = (RecursionError, MemoryError, SyntaxError)
+NESTING_ERRORS = (RecursionError, MemoryError, SyntaxError)
 
 
 class InvalidExpression(InvalidValue):
-    """Text that is no expression, or no text with expressions in it."""
+    """A text is not a valid expression, or not a valid text with expressions."""
 
 
 class ExpressionFailed(InvalidValue):
-    """An expression that can't be worked out with these values."""
+    """An expression can't be evaluated with these values."""
 
 
 class Expression:
-    """Something to be worked out when its values are known."""
+    """A compiled expression, to be evaluated when its values are known."""
 
     def __init__(self, node: nodes.Expr, source: str) -> None:
         self.source = source
         assign = nodes.Assign(nodes.Name(_VALUE, "store"), node, lineno=1)
         try:
-            # It joins text without a bound.
+            # `~` joins text without a bound.
             if isinstance(node, nodes.Concat) or node.find(nodes.Concat) is not None:
                 raise InvalidExpression("`~` is not taken here: use `+`, or the filter join")
             self.paths = frozenset(_chains(node))
             self._compiled: CompiledTemplate = SANDBOX.from_string(nodes.Template([assign], lineno=1))
         except TemplateError as error:
             raise InvalidExpression(f"{source!r}: {error.message}") from error
-        except TOO_DEEP as error:
+        except NESTING_ERRORS as error:
             raise InvalidExpression("this expression is nested too deep") from error
 
     @classmethod
     def parse(cls, text: str) -> "Expression":
-        """An expression, such as `steps.build.result.exit_code == 0`.
+        """Parse an expression, such as `steps.build.result.exit_code == 0`.
 
         Raises:
-            InvalidExpression: it is none.
+            InvalidExpression: the text is not a valid expression.
         """
         if len(text) > SOURCE_LIMIT:
             raise InvalidExpression(f"an expression has at most {SOURCE_LIMIT:,} characters")
@@ -79,29 +77,29 @@ class Expression:
                 raise InvalidExpression(f"{text!r} goes on after its end: {parser.stream.current}{hint}")
         except TemplateError as error:
             raise InvalidExpression(f"{text!r} is no expression: {error.message}") from error
-        except TOO_DEEP as error:
+        except NESTING_ERRORS as error:
             raise InvalidExpression("this expression is nested too deep") from error
         return cls(node, text)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names that it begins from."""
+        """The first names of its paths."""
         return frozenset(chain[0] for chain in self.paths)
 
     def evaluate(self, scope: Scope) -> Json:
-        """What it is with these values.
+        """Evaluate the expression with these values.
 
         Raises:
-            ExpressionFailed: it can't be worked out, or is not JSON, or too large.
+            ExpressionFailed: it can't be evaluated, or its value is not JSON, or too large.
         """
         context = self._compiled.new_context(dict(scope))
         try:
             for _ in self._compiled.root_render_func(context):
                 pass
-            value = plain(context.vars[_VALUE])
+            value = to_json_value(context.vars[_VALUE])
             size = len(encode(value, what="it"))
         except Exception as error:
-            # Whatever a filter makes of values that it is not for: all of it is about this expression.
+            # A filter may raise anything for unsuitable values. All of it is about this expression.
             why = self._absent(scope, str(error)) if isinstance(error, UndefinedError) else None
             raise ExpressionFailed(f"{self.source!r} can't be worked out: {why or error}") from error
         if size > TEXT_LIMIT:
@@ -109,8 +107,8 @@ class Expression:
         return value
 
     def _absent(self, scope: Scope, told: str) -> str | None:
-        """What is said to be not there, if it comes from elsewhere than the file: only its author knows the rest."""
-        for root, words in ABSENT.items():
+        """Return a hint if the missing value comes from outside the file. Only the file's author knows the others."""
+        for root, words in MISSING_HINTS.items():
             there = scope.get(root)
             for chain in sorted(self.paths):
                 first, *rest = chain
@@ -120,7 +118,7 @@ class Expression:
         return None
 
 
-def _chains(node: nodes.Node) -> Iterator[Chain]:
+def _chains(node: nodes.Node) -> Iterator[NamePath]:
     chain = _chain(node)
     if chain is not None:
         if chain[0] not in SANDBOX.globals:
@@ -130,7 +128,7 @@ def _chains(node: nodes.Node) -> Iterator[Chain]:
         yield from _chains(child)
 
 
-def _chain(node: nodes.Node) -> Chain | None:
+def _chain(node: nodes.Node) -> NamePath | None:
     match node:
         case nodes.Name():
             return (node.name,)
@@ -144,23 +142,23 @@ def _chain(node: nodes.Node) -> Chain | None:
             return None
 
 
-def is_open(text: str) -> bool:
-    """Whether there are expressions in a text, so that it is not known yet what it will be."""
+def has_expressions(text: str) -> bool:
+    """Return whether a text contains expressions, so that its value is not known yet."""
     return "{{" in text
 
 
 @dataclass(frozen=True)
-class Text:
-    """A text with expressions in it."""
+class TextTemplate:
+    """A text that may contain expressions."""
 
     parts: tuple[str | Expression, ...]
 
     @classmethod
-    def parse(cls, text: str) -> "Text":
-        """Text in which `{{ … }}` is an expression.
+    def parse(cls, text: str) -> "TextTemplate":
+        """Parse a text in which `{{ … }}` is an expression.
 
         Raises:
-            InvalidExpression: it is not written right.
+            InvalidExpression: the text is not valid.
         """
         if "{{" not in text and "{%" not in text and "{#" not in text:
             return cls((text,))
@@ -173,7 +171,7 @@ class Text:
             is_open = "unexpected end of template" in (error.message or "")
             why = "a {{ is not closed: add }}" if is_open else error.message
             raise InvalidExpression(f"{text!r}: {why}") from error
-        except TOO_DEEP as error:
+        except NESTING_ERRORS as error:
             raise InvalidExpression("this expression is nested too deep") from error
         return cls(tuple(_parts(parsed, text)))
 
@@ -183,7 +181,7 @@ class Text:
 
     @property
     def is_typed(self) -> bool:
-        """Whether it is one expression and nothing else, so that it has that expression's type."""
+        """Whether the text is one expression and nothing else, so that it has that expression's type."""
         return len(self.parts) == 1 and isinstance(self.parts[0], Expression)
 
     def render(self, scope: Scope) -> Json:
@@ -210,37 +208,37 @@ def _inserted(part: Expression, scope: Scope) -> str:
 
 
 class Template:
-    """A JSON value whose texts may have expressions in them."""
+    """A JSON value whose texts may contain expressions."""
 
-    def __init__(self, value: Json, texts: Mapping[str, Text]) -> None:
+    def __init__(self, value: Json, texts: Mapping[str, TextTemplate]) -> None:
         self.value = value
         self._texts = texts
 
     @classmethod
     def parse(cls, value: Json) -> "Template":
-        """A value from a file.
+        """Parse a value from a file.
 
         Raises:
-            InvalidExpression: a text in it is not written right.
+            InvalidExpression: a text in it is not valid.
         """
-        return cls(value, {text: Text.parse(text) for text in set(_texts(value))})
+        return cls(value, {text: TextTemplate.parse(text) for text in set(_texts(value))})
 
     @cached_property
-    def paths(self) -> frozenset[Chain]:
-        """All that its expressions take."""
+    def paths(self) -> frozenset[NamePath]:
+        """All name paths that its expressions read."""
         found = (expression.paths for text in self._texts.values() for expression in text.expressions)
-        return frozenset[Chain]().union(*found)
+        return frozenset[NamePath]().union(*found)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names that its expressions begin from."""
+        """The first names of its expressions' paths."""
         return frozenset(chain[0] for chain in self.paths)
 
     def render(self, scope: Scope) -> Json:
-        """The value with everything worked out.
+        """Return the value with all its expressions evaluated.
 
         Raises:
-            ExpressionFailed: something in it can't be.
+            ExpressionFailed: one of them can't be evaluated.
         """
         return self._render(self.value, scope)
 

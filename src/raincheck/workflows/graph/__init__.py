@@ -1,8 +1,8 @@
-"""Workflows as pictures: what there is to draw of each kind, as Mermaid text or as SVG."""
+"""Draw workflows as Mermaid text or as SVG."""
 
 from typing import cast
 
-from raincheck.workflows.definition import Definition
+from raincheck.workflows.definition import WorkflowDefinition
 from raincheck.workflows.graph.mermaid import as_mermaid
 from raincheck.workflows.graph.model import Graph, graph_of_machine, graph_of_pipeline
 from raincheck.workflows.graph.svg import as_svg
@@ -12,8 +12,8 @@ from raincheck.workflows.pipelines.pipeline import Pipeline
 __all__ = ["as_mermaid", "as_svg", "graph_of"]
 
 
-def graph_of(definition: Definition) -> Graph:
-    """What there is to draw of a workflow."""
+def graph_of(definition: WorkflowDefinition) -> Graph:
+    """Return the graph of a workflow."""
     if isinstance(definition, Pipeline):
         return graph_of_pipeline(definition)
     return graph_of_machine(cast("Machine", definition))

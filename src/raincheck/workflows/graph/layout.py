@@ -1,9 +1,9 @@
-"""Where the boxes and arrows of a graph go: in layers from top to bottom, each arrow pointing down where it can.
+"""Layered layout of a graph: from top to bottom, with edges pointing down where possible.
 
-The usual four steps. Arrows that close a circle are turned round for the while. Each box goes a layer below whatever
-leads to it; layers with even numbers are for boxes, odd ones for what is written at arrows, so that nothing is written
-over anything else. An arrow that passes a layer gets a place in it. Within a layer, things are ordered by where their
-neighbours are, and then moved towards them as far as there is room.
+It takes the usual four steps. Edges that close a cycle are reversed for the layout. Each box goes in a layer below all
+boxes that lead to it: even layers hold boxes and odd layers hold edge labels, so that no text overlaps anything. An
+edge that passes through a layer gets a position in it. Within a layer, items are ordered by the positions of their
+neighbours, and then moved towards them as far as there is space.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,10 @@ from itertools import pairwise
 from raincheck.workflows.graph.model import Edge, Graph
 
 GAP, ROW_GAP, MARGIN = 28.0, 26.0, 24.0
-"""Between things in a layer, between layers, and around it all."""
+"""The space between items in a layer, between layers, and around the drawing."""
 
 BEND = 10.0
-"""The width of an arrow that passes a layer."""
+"""The width of an edge that passes through a layer."""
 
 SWEEPS = 8
 
@@ -24,47 +24,47 @@ Size = tuple[float, float]
 
 
 @dataclass(slots=True, eq=False)
-class Place:
-    """Something that has a place in a layer: a box, what is written at an arrow, or an arrow that passes."""
+class NodePosition:
+    """The position of an item in a layer: a box, an edge label, or an edge that passes through."""
 
     width: float
     height: float
     layer: int
     x: float = 0.0
-    """Its middle."""
+    """The horizontal centre."""
     y: float = 0.0
-    """Its top."""
-    above: "list[Place]" = field(default_factory=list["Place"])
-    below: "list[Place]" = field(default_factory=list["Place"])
+    """The top."""
+    above: "list[NodePosition]" = field(default_factory=list["NodePosition"])
+    below: "list[NodePosition]" = field(default_factory=list["NodePosition"])
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """The way of an arrow, and where it is written what it is."""
+class EdgeRoute:
+    """The route of an edge, and the position of its label."""
 
     edge: Edge
-    places: tuple[Place, ...]
-    """From its source to its target."""
-    label: Place | None
+    places: tuple[NodePosition, ...]
+    """The positions on the route, from its source to its target."""
+    label: NodePosition | None
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is."""
+    """The positions of all boxes and edges."""
 
-    boxes: Mapping[str, Place]
-    routes: tuple[Route, ...]
+    boxes: Mapping[str, NodePosition]
+    routes: tuple[EdgeRoute, ...]
     width: float
     height: float
 
 
 def lay_out(graph: Graph, sizes: Mapping[str, Size], labels: Mapping[Edge, Size]) -> Layout:
-    """Find a place for everything, by how much room each box and each label takes. Arrows to oneself take none."""
+    """Position all boxes and edges, by the size of each box and each label. Edges to the same box take none."""
     edges = [edge for edge in dict.fromkeys(graph.edges) if edge.source != edge.target]
-    turned = _turned(graph, edges)
+    turned = _back_edges(graph, edges)
     layers = _layers_of(graph, edges, turned)
-    boxes = {name: Place(*sizes[name], layer) for name, layer in layers.items()}
-    rows: list[list[Place]] = [[] for _ in range(max(layers.values(), default=0) + 1)]
+    boxes = {name: NodePosition(*sizes[name], layer) for name, layer in layers.items()}
+    rows: list[list[NodePosition]] = [[] for _ in range(max(layers.values(), default=0) + 1)]
     for place in boxes.values():
         rows[place.layer].append(place)
     routes = tuple(_route(edge, edge in turned, boxes, rows, labels.get(edge)) for edge in edges)
@@ -73,8 +73,8 @@ def lay_out(graph: Graph, sizes: Mapping[str, Size], labels: Mapping[Edge, Size]
     return Layout(boxes, routes, width, height)
 
 
-def _turned(graph: Graph, edges: Iterable[Edge]) -> set[Edge]:
-    """Arrows that lead back to where one comes from. From the start, in the order of the file."""
+def _back_edges(graph: Graph, edges: Iterable[Edge]) -> set[Edge]:
+    """Return the edges that close a cycle, walking from the start in the order of the file."""
     out: dict[str, list[Edge]] = {node.name: [] for node in graph.nodes}
     for edge in edges:
         out[edge.source].append(edge)
@@ -98,7 +98,7 @@ def _turned(graph: Graph, edges: Iterable[Edge]) -> set[Edge]:
 
 
 def _layers_of(graph: Graph, edges: list[Edge], turned: set[Edge]) -> dict[str, int]:
-    """Each two below the lowest of those that lead to it: between them is room for what is written at arrows."""
+    """Put each box two layers below its lowest predecessor: the layer between them is for edge labels."""
     downward = [(edge.target, edge.source) if edge in turned else (edge.source, edge.target) for edge in edges]
     into: dict[str, list[str]] = {node.name: [] for node in graph.nodes}
     for source, target in downward:
@@ -113,26 +113,26 @@ def _layers_of(graph: Graph, edges: list[Edge], turned: set[Edge]) -> dict[str, 
 
 
 def _route(
-    edge: Edge, is_turned: bool, boxes: Mapping[str, Place], rows: list[list[Place]], label: Size | None
-) -> Route:
+    edge: Edge, is_turned: bool, boxes: Mapping[str, NodePosition], rows: list[list[NodePosition]], label: Size | None
+) -> EdgeRoute:
     upper, lower = (edge.target, edge.source) if is_turned else (edge.source, edge.target)
     way, written = [boxes[upper]], None
     for layer in range(boxes[upper].layer + 1, boxes[lower].layer):
         if label is not None and written is None:
-            place = written = Place(*label, layer)
+            place = written = NodePosition(*label, layer)
         else:
-            place = Place(BEND, 0.0, layer)
+            place = NodePosition(BEND, 0.0, layer)
         rows[layer].append(place)
         way.append(place)
     way.append(boxes[lower])
     for one, next_one in pairwise(way):
         one.below.append(next_one)
         next_one.above.append(one)
-    return Route(edge, tuple(reversed(way) if is_turned else way), written)
+    return EdgeRoute(edge, tuple(reversed(way) if is_turned else way), written)
 
 
-def _order(rows: list[list[Place]]) -> None:
-    """So that few arrows cross: by the middle of what is above, then of what is below, and again."""
+def _order(rows: list[list[NodePosition]]) -> None:
+    """Order each layer so that few edges cross: by the mean position of the items above, then below, repeatedly."""
     for sweep in range(SWEEPS):
         is_down = sweep % 2 == 0
         for row in rows if is_down else reversed(rows):
@@ -140,7 +140,7 @@ def _order(rows: list[list[Place]]) -> None:
             row.sort(key=lambda one: _middle([ranks[near] for near in _near(one, is_down=is_down)], ranks[one]))
 
 
-def _near(place: Place, *, is_down: bool) -> list[Place]:
+def _near(place: NodePosition, *, is_down: bool) -> list[NodePosition]:
     return place.above if is_down else place.below
 
 
@@ -148,13 +148,13 @@ def _middle(values: list[int], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _position(rows: list[list[Place]]) -> Size:
+def _position(rows: list[list[NodePosition]]) -> Size:
     top = MARGIN
     for row in rows:
         tallest = max((one.height for one in row), default=0.0)
         x = 0.0
         for one in row:
-            # An arrow passes beside boxes of any height.
+            # An edge that passes through is as high as the tallest box in the layer.
             one.height = one.height or tallest
             one.x, one.y = x + one.width / 2, top + (tallest - one.height) / 2
             x += one.width + GAP
@@ -171,8 +171,8 @@ def _position(rows: list[list[Place]]) -> Size:
     return right + MARGIN, top - ROW_GAP + MARGIN
 
 
-def _move(row: list[Place], *, is_down: bool) -> None:
-    """Towards their neighbours, without passing each other: the mean of pushing from the left and from the right."""
+def _move(row: list[NodePosition], *, is_down: bool) -> None:
+    """Move items towards their neighbours without overlap: the mean of pushing from the left and from the right."""
     wanted = [_wanted(one, is_down=is_down) for one in row]
     rightward, leftward = list(wanted), list(wanted)
     for at in range(1, len(row)):
@@ -182,10 +182,10 @@ def _move(row: list[Place], *, is_down: bool) -> None:
         one.x = (right + left) / 2
 
 
-def _wanted(place: Place, *, is_down: bool) -> float:
+def _wanted(place: NodePosition, *, is_down: bool) -> float:
     near = _near(place, is_down=is_down)
     return sum(one.x for one in near) / len(near) if near else place.x
 
 
-def _apart(one: Place, other: Place) -> float:
+def _apart(one: NodePosition, other: NodePosition) -> float:
     return (one.width + other.width) / 2 + GAP

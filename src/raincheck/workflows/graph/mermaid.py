@@ -1,38 +1,38 @@
-"""A workflow as Mermaid text, which GitHub, GitLab and many editors draw."""
+"""Render a workflow as Mermaid text, which GitHub, GitLab and many editors draw."""
 
 from collections.abc import Iterator
 
-from raincheck.workflows.graph.model import Edge, Graph, Look, Node
+from raincheck.workflows.graph.model import Edge, Graph, Node, NodeKind
 
 SHAPES = {
-    Look.WORK: ("[", "]"),
-    Look.REACH: ("[[", "]]"),
-    Look.ASK: ("[/", "/]"),
-    Look.WAIT: ("([", "])"),
-    Look.STATE: ("(", ")"),
-    Look.SUCCESS: ("(((", ")))"),
-    Look.FAILURE: ("(((", ")))"),
-    Look.CANCEL: ("(((", ")))"),
+    NodeKind.WORK: ("[", "]"),
+    NodeKind.REACH: ("[[", "]]"),
+    NodeKind.ASK: ("[/", "/]"),
+    NodeKind.WAIT: ("([", "])"),
+    NodeKind.STATE: ("(", ")"),
+    NodeKind.SUCCESS: ("(((", ")))"),
+    NodeKind.FAILURE: ("(((", ")))"),
+    NodeKind.CANCEL: ("(((", ")))"),
 }
 
 COLOURS = {
-    Look.ASK: "fill:#fff3cd,stroke:#b8860b,color:#222",
-    Look.SUCCESS: "fill:#d4edda,stroke:#2e7d32,color:#222",
-    Look.FAILURE: "fill:#f8d7da,stroke:#c62828,color:#222",
-    Look.CANCEL: "fill:#e2e3e5,stroke:#616161,color:#222",
+    NodeKind.ASK: "fill:#fff3cd,stroke:#b8860b,color:#222",
+    NodeKind.SUCCESS: "fill:#d4edda,stroke:#2e7d32,color:#222",
+    NodeKind.FAILURE: "fill:#f8d7da,stroke:#c62828,color:#222",
+    NodeKind.CANCEL: "fill:#e2e3e5,stroke:#616161,color:#222",
 }
 
 ESCAPED = {'"': "#quot;", "#": "#35;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;", "\\": "#92;"}
-"""What would end a text in quotes, or mean something in it."""
+"""Characters that would end a quoted text, or have a meaning in it."""
 
 
 def as_mermaid(graph: Graph) -> str:
-    """The text of a flow chart."""
+    """Return the text of a flow chart."""
     return "\n".join([*_lines(graph), ""])
 
 
 def _lines(graph: Graph) -> Iterator[str]:
-    # Names may be words of Mermaid, such as `end`, so boxes are numbered.
+    # Names may be keywords of Mermaid, such as `end`, so the ids of boxes are numbers.
     ids = {node.name: f"n{number}" for number, node in enumerate(graph.nodes, 1)}
     yield "flowchart TD"
     for node in graph.nodes:
@@ -42,14 +42,14 @@ def _lines(graph: Graph) -> Iterator[str]:
     for edge in graph.edges:
         yield f"    {ids[edge.source]} {_arrow(edge)} {ids[edge.target]}"
     for look, colours in COLOURS.items():
-        named = [ids[node.name] for node in graph.nodes if node.look is look]
+        named = [ids[node.name] for node in graph.nodes if node.kind is look]
         if named:
             yield f"    classDef {look} {colours}"
             yield f"    class {','.join(named)} {look}"
 
 
 def _box(node: Node) -> str:
-    begin, end = SHAPES[node.look]
+    begin, end = SHAPES[node.kind]
     return f'{begin}"{"<br/>".join(map(_escaped, (node.name, *node.lines)))}"{end}'
 
 

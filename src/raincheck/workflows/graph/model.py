@@ -1,8 +1,7 @@
-"""A pipeline as a graph: its steps, what each does and when, and which begins after which.
+"""The graph of a workflow: boxes with text, and edges between them.
 
-What is drawn of a workflow: boxes with words in them, and arrows between them.
-
-A state machine as a graph: its states, what is done in them, and what leads from one to the next.
+A pipeline's graph has its steps, with what each does and when, and the order in which they start. A state machine's
+graph has its states, with their actions, and the transitions between them.
 """
 
 from collections.abc import Iterator
@@ -14,29 +13,29 @@ from raincheck.workflows.machines.machine import Machine, State, Transition
 from raincheck.workflows.parsing.models import ActionModel, HttpModel, RunModel, StepModel
 from raincheck.workflows.pipelines.pipeline import Pipeline
 
-LONGEST_LINE = 40
-"""Characters of one line in a box, or at an arrow. The whole of it is in the file."""
+MAX_LINE_LENGTH = 40
+"""Characters of one line in a box or at an edge. The file has the full text."""
 
 
-class Look(StrEnum):
-    """What a box stands for. Each looks a little different."""
+class NodeKind(StrEnum):
+    """The kind of a box. Each kind is drawn differently."""
 
     WORK = "work"
-    """A step that does something here: a command, a function, values."""
+    """A step that runs locally: a command, a function, values."""
     REACH = "reach"
-    """One that asks another program: HTTP, a tool of another server, another workflow."""
+    """A step that calls another program: HTTP, a tool of another server, another workflow."""
     ASK = "ask"
-    """One that asks a person, or a model."""
+    """A step that asks a user or a model."""
     WAIT = "wait"
-    """One that waits."""
+    """A step that waits."""
     STATE = "state"
-    """A state that something can be done in."""
+    """A state that is not terminal."""
     SUCCESS = "success"
-    """The end, with a result."""
+    """A terminal state with a result."""
     FAILURE = "failure"
-    """The end, with an error."""
+    """A terminal state with an error."""
     CANCEL = "cancel"
-    """The end, since somebody wanted it so."""
+    """A terminal state that is reached by cancelling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +44,26 @@ class Node:
 
     name: str
     """Unique in its graph."""
-    look: Look
+    kind: NodeKind
     lines: tuple[str, ...] = ()
-    """What it does and when, below its name."""
+    """What it does and when, shown below its name."""
     is_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What leads from one to the other."""
+    """A connection from one node to another."""
 
     source: str
     target: str
     label: str = ""
     is_exception: bool = False
-    """What happens only if something goes wrong, or takes too long."""
+    """Whether it is followed only after an error or a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A workflow to be drawn."""
+    """A workflow as nodes and edges."""
 
     name: str
     description: str
@@ -72,25 +71,25 @@ class Graph:
     edges: tuple[Edge, ...]
 
 
-def span(seconds: float) -> str:
-    """A duration as files write it."""
+def format_duration(seconds: float) -> str:
+    """Format a duration as files write it."""
     units = (("d", 86_400), ("h", 3_600), ("m", 60))
     return next(
         (f"{seconds / size:g}{unit}" for unit, size in units if seconds and not seconds % size), f"{seconds:g}s"
     )
 
 
-def clip(text: str, longest: int = LONGEST_LINE) -> str:
-    """In one line, and not too long."""
+def clip(text: str, max_length: int = MAX_LINE_LENGTH) -> str:
+    """Join a text into one line, and shorten it to `max_length`."""
     line = " ".join(text.split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
-ENDS = {"success": Look.SUCCESS, "failure": Look.FAILURE, "cancel": Look.CANCEL}
+END_NODE_KINDS = {"success": NodeKind.SUCCESS, "failure": NodeKind.FAILURE, "cancel": NodeKind.CANCEL}
 
 
 def graph_of_machine(machine: Machine) -> Graph:
-    """What there is to draw."""
+    """Return the graph of a state machine."""
     nodes = tuple(
         Node(state.name, _look(state), tuple(_state_lines(state)), is_start=state.name == machine.initial)
         for state in machine.states
@@ -99,17 +98,17 @@ def graph_of_machine(machine: Machine) -> Graph:
     return Graph(machine.name, machine.description or "", nodes, edges)
 
 
-def _look(state: State) -> Look:
-    return Look.STATE if state.kind is None else ENDS[state.kind]
+def _look(state: State) -> NodeKind:
+    return NodeKind.STATE if state.kind is None else END_NODE_KINDS[state.kind]
 
 
 def _state_lines(state: State) -> Iterator[str]:
     if state.kind is not None:
         yield state.kind
     if state.action is not None:
-        yield clip(state.words or "does something")
+        yield clip(state.label or "does something")
     if state.timeout is not None:
-        yield clip(f"after {span(state.timeout.after)}: {state.timeout.action}")
+        yield clip(f"after {format_duration(state.timeout.after)}: {state.timeout.action}")
 
 
 def _edge(state: State, transition: Transition) -> Edge:
@@ -120,66 +119,68 @@ def _edge(state: State, transition: Transition) -> Edge:
 
 
 def _when(transition: Transition) -> str:
-    """What must hold for it, in brackets; or what of the action's outcome picks it."""
+    """Return the guard in brackets, or the condition on the action's outcome that picks the transition."""
     if isinstance(transition.guard, str):
-        return f" [{transition.words or transition.guard}]"
+        return f" [{transition.label or transition.guard}]"
     if transition.guard is not None:
-        return f" [{transition.words or 'guarded'}]"
-    return f" if {transition.words}" if transition.on is not None and transition.words else ""
+        return f" [{transition.label or 'guarded'}]"
+    return f" if {transition.label}" if transition.on is not None and transition.label else ""
 
 
-LOOKS = {
-    "http": Look.REACH,
-    "call": Look.REACH,
-    "workflow": Look.REACH,
-    "ask": Look.ASK,
-    "sample": Look.ASK,
-    "sleep": Look.WAIT,
+ACTION_NODE_KINDS = {
+    "http": NodeKind.REACH,
+    "call": NodeKind.REACH,
+    "workflow": NodeKind.REACH,
+    "ask": NodeKind.ASK,
+    "sample": NodeKind.ASK,
+    "sleep": NodeKind.WAIT,
 }
-"""All others work here."""
+"""The other kinds of actions are `WORK`."""
 
 
 def graph_of_pipeline(pipeline: Pipeline) -> Graph:
-    """What there is to draw."""
+    """Return the graph of a pipeline."""
     plan, steps = pipeline.plan, pipeline.model.steps
     nodes = tuple(_node(step, is_start=not plan.needs.get(step.id, ("undoes another",))) for step in steps)
     edges = [Edge(before, step) for step, needs in plan.needs.items() for before in needs]
-    edges += [Edge(step, undo, "to undo it", is_exception=True) for step, undo in plan.undoes.items()]
+    edges += [Edge(step, undo, "to undo it", is_exception=True) for step, undo in plan.compensations.items()]
     return Graph(pipeline.name, pipeline.description or "", nodes, tuple(edges))
 
 
 def _node(step: StepModel, *, is_start: bool) -> Node:
-    return Node(step.id, LOOKS.get(step.kind, Look.WORK), tuple(map(clip, _step_lines(step))), is_start=is_start)
+    return Node(
+        step.id, ACTION_NODE_KINDS.get(step.kind, NodeKind.WORK), tuple(map(clip, _step_lines(step))), is_start=is_start
+    )
 
 
 def _step_lines(step: StepModel) -> Iterator[str]:
-    yield told_action(step)
+    yield describe_action(step)
     if step.condition is not None:
-        yield f"if {_told(step.condition)}"
+        yield f"if {_describe_value(step.condition)}"
     if step.for_each is not None:
-        yield f"for each of {_told(step.for_each)}"
+        yield f"for each of {_describe_value(step.for_each)}"
     if step.until is not None:
         yield f"until {step.until}, at most {step.max_rounds} rounds"
     if step.retry is not None:
         yield f"up to {step.retry.attempts} tries"
     if step.timeout is not None:
-        yield f"within {span(step.timeout)}"
+        yield f"within {format_duration(step.timeout)}"
     if step.on_error == "continue":
         yield "goes on if it fails"
 
 
-def told_action(action: ActionModel) -> str:
-    """What a step, or the action of a state, does."""
-    return f"{action.kind}: {_told_what(action)}"
+def describe_action(action: ActionModel) -> str:
+    """Describe the action of a step or of a state."""
+    return f"{action.kind}: {_describe_arguments(action)}"
 
 
-def _told_what(action: ActionModel) -> str:
+def _describe_arguments(action: ActionModel) -> str:
     said: Any = getattr(action, action.kind)
     match action.kind:
         case "run":
-            return _told_command(action.run) if action.run is not None else ""
+            return _describe_command(action.run) if action.run is not None else ""
         case "http":
-            return _told_request(action.http) if action.http is not None else ""
+            return _describe_request(action.http) if action.http is not None else ""
         case "call":
             return f"{said.tool} of {said.server}"
         case "ask":
@@ -187,18 +188,18 @@ def _told_what(action: ActionModel) -> str:
         case "sample":
             return str(said.prompt or said.messages[-1].text)
         case "set":
-            return ", ".join(cast("dict[str, object]", said)) if isinstance(said, dict) else _told(said)
+            return ", ".join(cast("dict[str, object]", said)) if isinstance(said, dict) else _describe_value(said)
         case _:
             return str(said)
 
 
-def _told_command(run: RunModel) -> str:
+def _describe_command(run: RunModel) -> str:
     return run.shell if run.shell is not None else " ".join(map(str, run.argv or ()))
 
 
-def _told_request(http: HttpModel) -> str:
+def _describe_request(http: HttpModel) -> str:
     return f"{http.method} {http.url}"
 
 
-def _told(value: object) -> str:
+def _describe_value(value: object) -> str:
     return f"{len(cast('list[object]', value))} items" if isinstance(value, list) else str(value)

@@ -1,19 +1,22 @@
-"""A workflow as an SVG picture that needs nothing else: no fonts, no scripts, no network. Light or dark, as wanted."""
+"""Render a workflow as a self-contained SVG picture, in the viewer's light or dark theme.
+
+The picture needs no fonts, no scripts and no network.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from raincheck.workflows.graph.layout import MARGIN, Layout, Place, Route, lay_out
-from raincheck.workflows.graph.model import Graph, Look, Node, clip
+from raincheck.workflows.graph.layout import MARGIN, EdgeRoute, Layout, NodePosition, lay_out
+from raincheck.workflows.graph.model import Graph, Node, NodeKind, clip
 
 CHARACTER, LINE, PADDING = 6.9, 17.0, 12.0
-"""How wide a character is at most, on average, and how high a line, of the type that is used."""
+"""The highest average width of a character, the height of a line, and the padding of a box, in the font used."""
 
 NARROWEST = 72.0
 
 LOOP = 34.0
-"""How far an arrow that leads back to its own box reaches out."""
+"""The width of an edge that leads back to its own box."""
 
 HEADING = 30.0
 
@@ -39,9 +42,9 @@ svg { background: #0d1117 } .paper { fill: #0d1117 } .box { fill: #1c2128; strok
 
 
 def as_svg(graph: Graph) -> str:
-    """The picture."""
+    """Return the SVG picture of a graph."""
     loops = _loops_of(graph)
-    # With as much room on either side: places are named by their middle.
+    # With the same space on both sides: positions are centres.
     sizes = {node.name: _room_of(node, loops.get(node.name)) for node in graph.nodes}
     labels = {edge: (_width(edge.label) + 8, LINE) for edge in graph.edges if edge.label}
     layout = lay_out(graph, sizes, labels)
@@ -49,7 +52,7 @@ def as_svg(graph: Graph) -> str:
 
 
 def _loops_of(graph: Graph) -> dict[str, str]:
-    """What is written at the arrow from a box to itself, which is one for all such."""
+    """Return the label of each box's edge to itself. All such edges of a box share one."""
     loops = [edge for edge in graph.edges if edge.source == edge.target]
     names = dict.fromkeys(edge.source for edge in loops)
     return {name: clip(", ".join(edge.label for edge in loops if edge.source == name)) for name in names}
@@ -96,18 +99,18 @@ def _size_of(node: Node) -> tuple[float, float]:
 
 
 def _width(text: str) -> float:
-    # Those of Chinese, Japanese and Korean, and most pictures, are about twice as wide.
+    # Chinese, Japanese and Korean characters, and most pictographs, are about twice as wide.
     return sum(CHARACTER if ord(one) < 0x2E80 else 2 * CHARACTER for one in text)
 
 
-def _box(node: Node, place: Place) -> Iterator[str]:
+def _box(node: Node, place: NodePosition) -> Iterator[str]:
     width, height = _size_of(node)
-    left, radius = place.x - width / 2, 6 if node.look in (Look.WORK, Look.REACH, Look.ASK) else 16
+    left, radius = place.x - width / 2, 6 if node.kind in (NodeKind.WORK, NodeKind.REACH, NodeKind.ASK) else 16
     yield f'<g class="node"><title>{_text(" · ".join((node.name, *node.lines)))}</title>'
     if node.is_start:
         yield f'<circle class="start" cx="{place.x:.1f}" cy="{place.y - 12:.1f}" r="4"/>'
     yield (
-        f'<rect class="box {node.look}" x="{left:.1f}" y="{place.y:.1f}" width="{width:.1f}" '
+        f'<rect class="box {node.kind}" x="{left:.1f}" y="{place.y:.1f}" width="{width:.1f}" '
         f'height="{height:.1f}" rx="{radius}"/>'
     )
     for number, line in enumerate((node.name, *node.lines)):
@@ -116,7 +119,7 @@ def _box(node: Node, place: Place) -> Iterator[str]:
     yield "</g>"
 
 
-def _written(label: str, place: Place) -> Iterator[str]:
+def _written(label: str, place: NodePosition) -> Iterator[str]:
     left = place.x - place.width / 2
     yield (
         f'<rect class="paper" x="{left:.1f}" y="{place.y:.1f}" width="{place.width:.1f}" height="{place.height:.1f}"/>'
@@ -125,8 +128,8 @@ def _written(label: str, place: Place) -> Iterator[str]:
     yield f'<text class="written" x="{place.x:.1f}" y="{y:.1f}" text-anchor="middle">{_text(label)}</text>'
 
 
-def _path(route: Route) -> str:
-    """A line that leaves straight, bends softly between layers, and arrives straight."""
+def _path(route: EdgeRoute) -> str:
+    """Return a curve that leaves straight, bends softly between layers, and arrives straight."""
     first, last = route.places[0], route.places[-1]
     is_down = first.y < last.y
     points = [(first.x, first.y + first.height if is_down else first.y)]
@@ -146,7 +149,7 @@ def _arrow(path: str, *, is_exception: bool = False) -> str:
     return f'<path class="{kind}" d="{path}" marker-end="url(#head)"/>'
 
 
-def _loop(label: str, node: Node, place: Place) -> Iterator[str]:
+def _loop(label: str, node: Node, place: NodePosition) -> Iterator[str]:
     right, top, low = place.x + _size_of(node)[0] / 2, place.y + place.height * 0.25, place.y + place.height * 0.75
     out = right + LOOP
     yield _arrow(f"M{right:.1f} {top:.1f} C{out:.1f} {top:.1f} {out:.1f} {low:.1f} {right:.1f} {low:.1f}")
@@ -155,5 +158,5 @@ def _loop(label: str, node: Node, place: Place) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Without what XML has no way to say."""
+    """Escape a text, and replace characters that XML can't represent."""
     return escape("".join(one if one.isprintable() else " " for one in text))

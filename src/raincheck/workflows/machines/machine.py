@@ -1,4 +1,4 @@
-"""State machines: what a workflow with states is made of, as data.
+"""State machines as data: the states, transitions and timeouts of a workflow.
 
     review = Machine(
         "review",
@@ -14,10 +14,10 @@
         ],
     )
 
-The first state is the one that processes begin in. A process that enters a terminal state ends: completed, failed or
-cancelled, as the state's kind says.
+Instances start in the first state. An instance that enters a terminal state ends: completed, failed or cancelled, as
+the state's kind declares.
 
-What is wrong with a state machine, all of it at once.
+A machine is checked when it is created. `check_states` reports all of its errors at once.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ from typing import Any, TypeAlias
 
 from raincheck.core.payload import Json
 from raincheck.engine.tool import TaskTool
-from raincheck.engine.workflow import Kind, Situation
+from raincheck.engine.workflow import EndKind, InstanceSnapshot
 from raincheck.errors import ConfigurationError
 
 
-def faults_of(states: "Sequence[State]", *, is_whole: bool = True) -> Iterator[tuple[str, str]]:
-    """Where something is wrong, and what. If they are not all that there is, nobody can tell where processes get."""
+def check_states(states: "Sequence[State]", *, is_whole: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield where each error is, and its message. Which states are reachable is unknown unless `states` is complete."""
     if isinstance(states, Mapping) or not all(hasattr(one, "transitions") for one in states):
         yield "states", "it is a list of State"
         return
@@ -52,12 +52,12 @@ def faults_of(states: "Sequence[State]", *, is_whole: bool = True) -> Iterator[t
     if is_whole and all(state.kind is None for state in states):
         yield "states", "none is an end: give at least one a kind (success, failure or cancel)"
     for state in states:
-        yield from _faults_of_state(state, set(names))
+        yield from _check_state(state, set(names))
     if is_whole:
         yield from _unreachable(states)
 
 
-def _faults_of_state(state: "State", names: set[str]) -> Iterator[tuple[str, str]]:
+def _check_state(state: "State", names: set[str]) -> Iterator[tuple[str, str]]:
     where = f"states.{state.name}"
     if state.kind not in (None, "success", "failure", "cancel"):
         yield where, f"kind is success, failure or cancel, not {state.kind!r}"
@@ -110,7 +110,7 @@ def _list(names: Iterable[str]) -> str:
 
 
 def takes_situation(action: Callable[..., object]) -> bool:
-    """Whether an action can be called with where the process is."""
+    """Return whether an action can be called with the snapshot of an instance."""
     given = {"task": None} if takes_task(action) else {}
     try:
         inspect.signature(action).bind(None, **given)
@@ -120,20 +120,20 @@ def takes_situation(action: Callable[..., object]) -> bool:
 
 
 def takes_task(action: Callable[..., object]) -> bool:
-    """Whether an action wants the context of its task."""
+    """Return whether an action takes the context of its task."""
     return "task" in inspect.signature(action).parameters
 
 
-Guard: TypeAlias = Callable[[Situation], object]
-"""Whether a transition is open: anything that is true. What it raises closes it."""
+Guard: TypeAlias = Callable[[InstanceSnapshot], object]
+"""Opens a transition if it returns any true value. An exception closes the transition."""
 
-Action: TypeAlias = Callable[..., Awaitable[Any] | Any]
-"""What is done on entry: called with the situation, and with the task's context if it has a parameter `task`."""
+StateAction: TypeAlias = Callable[..., Awaitable[Any] | Any]
+"""Runs on entry. It is called with the snapshot, and with the task's context if it has a parameter `task`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a state's action: its result, or how it failed."""
+    """The outcome of a state's action: its result or its error."""
 
     result: Json = None
     error: Mapping[str, Json] | None = None
@@ -141,7 +141,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What an action may return: the transition to take (none: wait for one), and what to add to the data."""
+    """A return value of an action: the transition to take (None: wait for one), and the data to add."""
 
     action: str | None = None
     data: Mapping[str, Json] = field(default_factory=dict[str, Json])
@@ -149,24 +149,24 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A way out of a state."""
+    """A transition out of a state."""
 
     action: str
     to: str
     guard: Guard | str | None = None
-    """Fails closed: one that raises, or whose name the machine has no guard of, refuses."""
+    """Fails closed: a guard that raises, or a name without a guard in the machine, closes the transition."""
     requires_reason: bool = False
-    on: Callable[[Situation, Outcome], object] | None = None
-    """Whether the outcome of the state's action picks this transition. The first that is picked and open is taken."""
-    adds: Callable[[Situation, Outcome], Mapping[str, Json]] | None = None
-    """What it adds to the data of the process."""
-    words: str | None = None
-    """The guard as it is shown to people."""
+    on: Callable[[InstanceSnapshot, Outcome], object] | None = None
+    """Whether the outcome of the state's action picks this transition. The first picked and open one is taken."""
+    update_data: Callable[[InstanceSnapshot, Outcome], Mapping[str, Json]] | None = None
+    """Returns the data that the transition adds to the instance."""
+    label: str | None = None
+    """The guard as it is shown to users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """Take a transition when the process has been in the state for so many seconds."""
+    """Takes a transition once the instance has been in the state for `after` seconds."""
 
     after: float
     action: str
@@ -174,47 +174,47 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A place in the workflow."""
+    """A state of the workflow."""
 
     name: str
     transitions: Sequence[Transition] = ()
-    kind: Kind | None = None
-    """What kind of end it is, if it is one."""
-    action: Action | None = None
+    kind: EndKind | None = None
+    """The kind of end, if the state is terminal."""
+    action: StateAction | None = None
     on_error: str | None = None
-    """The transition to take if the action fails for good. Without, the task fails."""
+    """The transition to take if the action finally fails. Without it, the task fails."""
     timeout: Timeout | None = None
-    words: str | None = None
-    """The action as it is shown to people."""
+    label: str | None = None
+    """The action as it is shown to users."""
 
     def transition(self, action: str) -> Transition | None:
         return next((one for one in self.transitions if one.action == action), None)
 
 
-# Without slots, for what is derived from it.
+# Without slots, since cached properties need a `__dict__`.
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """A workflow with states. A process of it is a task of the tool with its name."""
+    """A workflow with states. An instance of it is a task of the tool with its name."""
 
     name: str
     states: Sequence[State]
     version: str = ""
-    """Processes go on under the version they began with. By default, it tells one set of states from another."""
+    """Instances continue under the version they started with. By default, it is a digest of the states."""
     description: str | None = None
     input_schema: Mapping[str, Json] = field(default_factory=lambda: dict[str, Json](_ANY_INPUT))
     guards: Mapping[str, Guard] = field(default_factory=dict[str, Guard])
-    """Those that transitions name."""
+    """The guards that transitions refer to by name."""
     subject: Callable[[Mapping[str, Json]], str | None] | None = None
-    """What a process that begins with these arguments is about."""
-    result: Callable[[Situation], Json] | None = None
-    """What a process that ends in success returns: its data, unless this says otherwise."""
+    """Returns the subject of an instance that starts with these arguments."""
+    result: Callable[[InstanceSnapshot], Json] | None = None
+    """Returns the result of an instance that ends in success. By default, the result is its data."""
     timeout: float | None = None
-    """Seconds for the whole."""
+    """Seconds for the whole instance."""
     definition: bytes | None = None
-    """What it is made of, where that is a file."""
+    """The stored definition, if the machine is built from a file."""
 
     def __post_init__(self) -> None:
-        faults = [f"{where}: {what}" for where, what in faults_of(self.states)]
+        faults = [f"{where}: {what}" for where, what in check_states(self.states)]
         if faults:
             raise ConfigurationError("\n".join([f"workflow {self.name!r} can't work like that:", *faults]))
         if not self.version:
@@ -222,7 +222,7 @@ class Machine:
 
     @property
     def initial(self) -> str:
-        """The state that processes begin in."""
+        """The name of the state in which instances start."""
         return self.states[0].name
 
     @cached_property
@@ -230,19 +230,19 @@ class Machine:
         return {state.name: state for state in self.states}
 
     def tool(self) -> TaskTool:
-        """What runs its processes."""
-        # Imported with the package: what runs a machine knows what one is, and not the other way round.
+        """Return the tool that runs its instances."""
+        # Imported here, since `run` depends on this module. The package has already loaded it.
         from raincheck.workflows.machines.run import machine_tool
 
         return machine_tool(self)
 
     def _digest(self) -> str:
-        """Of the states and the ways between them: code can't be told apart."""
+        """Return a digest of the states and their transitions. Code can't be compared, so it is left out."""
         shape = [
             [
                 state.name,
                 state.kind,
-                [[one.action, one.to, one.requires_reason, one.words] for one in state.transitions],
+                [[one.action, one.to, one.requires_reason, one.label] for one in state.transitions],
             ]
             for state in self.states
         ]

@@ -1,7 +1,7 @@
-"""How a process of a state machine runs: state by state, each with its action, its wait and its timeout.
+"""Run the instances of a state machine: state by state, each with its action, its wait and its timeout.
 
-An attempt does not go through the process from its beginning. It looks where the process is, and goes on from there:
-the transition is what is kept, and what is recorded within a state belongs to that one stay in it.
+An attempt does not replay the instance from its start. It reads the instance's current state and resumes there: the
+transitions are stored, and the checkpoints within a state belong to that one stay in it.
 """
 
 import asyncio
@@ -13,76 +13,76 @@ from typing import Any, cast
 
 from raincheck.core.payload import Json
 from raincheck.engine.execution.context import TaskContext
-from raincheck.engine.execution.local_api import ProcessDesk, process_desk
+from raincheck.engine.execution.local_api import StateMachineApi, state_machine_api
 from raincheck.engine.tool import TaskTool
-from raincheck.engine.workflow import Closed, Fired, Situation
+from raincheck.engine.workflow import InstanceSnapshot, PlannedTransition, TransitionClosed
 from raincheck.errors import InvalidValue, ProtocolError, TooLarge, ToolError
-from raincheck.workflows.definition import Arguments
+from raincheck.workflows.definition import ArgumentValidator
 from raincheck.workflows.machines.machine import Machine, Next, Outcome, State, takes_task
-from raincheck.workflows.machines.rules import Rules
+from raincheck.workflows.machines.rules import MachineRules
 
-FAILED = -32000
-"""The code of the error with which a process fails: the range that JSON-RPC leaves to servers."""
+INSTANCE_FAILED_CODE = -32000
+"""The error code of a failed instance, from the range that JSON-RPC leaves to servers."""
 
 
 def machine_tool(machine: Machine) -> TaskTool:
-    """The tool whose tasks are processes of the machine."""
-    rules = Rules(machine)
+    """Return the tool whose tasks are instances of the machine."""
+    rules = MachineRules(machine)
 
-    async def body(task: TaskContext, **arguments: Any) -> Json:  # noqa: ANN401 - whatever the input schema takes
-        del arguments  # They are part of the situation.
-        return await _Run(rules, task).to_its_end()
+    async def body(task: TaskContext, **arguments: Any) -> Json:  # noqa: ANN401 - any input schema
+        del arguments  # They are part of the snapshot.
+        return await _InstanceRun(rules, task).run()
 
     return TaskTool(
         body,
         machine.name,
         machine.version,
         timeout=machine.timeout,
-        process=rules,
+        state_machine=rules,
         definition=machine.definition,
-        subject_of=partial(_subject, machine),
-        accepts=Arguments(machine.name, machine.input_schema).filled,
+        get_subject=partial(_subject, machine),
+        validate=ArgumentValidator(machine.name, machine.input_schema).validate,
     )
 
 
-class _Run:
-    def __init__(self, rules: Rules, task: TaskContext) -> None:
+class _InstanceRun:
+    def __init__(self, rules: MachineRules, task: TaskContext) -> None:
         self._rules = rules
         self._task = task
-        self._desk: ProcessDesk = process_desk(task)
+        self._desk: StateMachineApi = state_machine_api(task)
 
-    async def to_its_end(self) -> Json:
+    async def run(self) -> Json:
         while True:
-            situation = await self._desk.look()
+            situation = await self._desk.enter_current_state()
             state = self._rules.state(situation)
             if state.kind is not None:
                 return self._end(state, situation)
-            await self._stay(state, situation)
+            await self._run_state(state, situation)
 
-    def _end(self, state: State, situation: Situation) -> Json:
+    def _end(self, state: State, situation: InstanceSnapshot) -> Json:
         machine = self._rules.machine
         if state.kind == "success":
             return dict(situation.data) if machine.result is None else machine.result(situation)
-        # A process that was cancelled has ended with its transition, so this is a failure.
-        why = (self._desk.said or "").removeprefix(state.name)
+        # A cancelled instance has already ended with its transition, so this is a failure.
+        why = (self._desk.status_message or "").removeprefix(state.name)
         raise ProtocolError(
             f"workflow {machine.name!r} ended in state {state.name!r}{why}",
-            FAILED,
+            INSTANCE_FAILED_CODE,
             data=cast("Json", {"state": state.name, "data": dict(situation.data)}),
         )
 
-    async def _stay(self, state: State, situation: Situation) -> None:
-        """Do what the state does, until the process has left it."""
+    async def _run_state(self, state: State, situation: InstanceSnapshot) -> None:
+        """Run a state until the instance has left it."""
         until = None if state.timeout is None else situation.since + timedelta(seconds=state.timeout.after)
         if state.action is None:
             await self._wait(state, situation, until, None)
             return
-        # Whoever takes the process elsewhere, or the timeout, ends the action.
-        acting = asyncio.create_task(self._act(state, situation))
+        # A transition from outside, or the timeout, ends the action.
+        acting = asyncio.create_task(self._run_action(state, situation))
         waiting = asyncio.create_task(self._wait(state, situation, until, acting))
         try:
             await asyncio.wait([acting, waiting], return_when=asyncio.FIRST_COMPLETED)
-            # If the process has left its state, it does not matter any more what its action came to.
+            # If the instance has left its state, the outcome of its action no longer matters.
             if not waiting.done() and not acting.result():
                 await waiting
         finally:
@@ -93,47 +93,47 @@ class _Run:
             waiting.result()
 
     async def _wait(
-        self, state: State, situation: Situation, until: datetime | None, acting: "asyncio.Task[bool] | None"
+        self, state: State, situation: InstanceSnapshot, until: datetime | None, acting: "asyncio.Task[bool] | None"
     ) -> None:
-        if await self._desk.wait(situation, until, acting) or state.timeout is None:
+        if await self._desk.wait_until_left(situation, until, acting) or state.timeout is None:
             return
         reason = f"nothing happened for {state.timeout.after:g} s"
-        await self._take(state.timeout.action, situation, "timeout", reason)
+        await self._take_transition(state.timeout.action, situation, "timeout", reason)
 
-    async def _act(self, state: State, situation: Situation) -> bool:
-        """Do the action, and take the transition that its outcome picks; false if it picks none."""
+    async def _run_action(self, state: State, situation: InstanceSnapshot) -> bool:
+        """Run the action, and take the transition that its outcome picks. Return False if it picks none."""
         try:
             outcome = await self._outcome(state, situation)
         except ToolError as error:
             if state.on_error is None:
                 raise
-            await self._take(state.on_error, situation, "action", str(error))
+            await self._take_transition(state.on_error, situation, "action", str(error))
             return True
         if isinstance(outcome, Next):
             if outcome.action is None:
                 return False
-            await self._take(outcome.action, situation, "action", None, outcome.data)
+            await self._take_transition(outcome.action, situation, "action", None, outcome.data)
             return True
         fired = self._picked(situation, outcome)
         if fired is None and outcome.error is not None:
             if state.on_error is None:
                 raise ToolError(f"the action of state {state.name!r} failed: {outcome.error.get('message')}")
-            await self._take(state.on_error, situation, "action", str(outcome.error.get("message")))
+            await self._take_transition(state.on_error, situation, "action", str(outcome.error.get("message")))
             return True
         if fired is None:
             return False
         await self._fire(fired, situation, "action")
         return True
 
-    async def _outcome(self, state: State, situation: Situation) -> Next | Outcome:
-        assert state.action is not None  # noqa: S101 - whoever asks has seen it
+    async def _outcome(self, state: State, situation: InstanceSnapshot) -> Next | Outcome:
+        assert state.action is not None  # noqa: S101 - callers have checked it
         if takes_task(state.action):
             value = await state.action(situation, task=self._task)
         else:
-            # Recorded as what it says, since it is JSON that is recorded.
-            record = _awaited if inspect.iscoroutinefunction(state.action) else _called
+            # Recorded in encoded form, since records are JSON.
+            record = _call_async if inspect.iscoroutinefunction(state.action) else _call_sync
             said = await self._task.step("action", partial(record, state.action, situation))
-            value = _read(cast("Mapping[str, Json]", said))
+            value = _decode_outcome(cast("Mapping[str, Json]", said))
         match value:
             case Outcome() | Next():
                 return value
@@ -147,53 +147,55 @@ class _Run:
                     f"not {type(value).__name__}"
                 )
 
-    async def _take(
+    async def _take_transition(
         self,
         action: str,
-        situation: Situation,
+        situation: InstanceSnapshot,
         actor: str,
         reason: str | None,
         data: Mapping[str, Json] | None = None,
     ) -> None:
         try:
-            fired = self._rules.fire_by_itself(situation, action, data or {}, reason)
-        except Closed as closed:
+            fired = self._rules.fire_automatic(situation, action, data or {}, reason)
+        except TransitionClosed as closed:
             why = f"{actor} would take {action!r}, which is closed, since {closed}"
-            raise self._stuck(situation, why, action) from closed
+            raise self._stuck_error(situation, why, action) from closed
         await self._fire(fired, situation, actor)
 
-    def _picked(self, situation: Situation, outcome: Outcome) -> Fired | None:
+    def _picked(self, situation: InstanceSnapshot, outcome: Outcome) -> PlannedTransition | None:
         try:
-            return self._rules.picked(situation, outcome)
-        except Closed as closed:
-            # Its guard is open, but what it adds to the data can't be had.
-            raise self._stuck(situation, str(closed)) from closed
+            return self._rules.pick_transition(situation, outcome)
+        except TransitionClosed as closed:
+            # Its guard is open, but the data that it adds can't be computed.
+            raise self._stuck_error(situation, str(closed)) from closed
 
-    async def _fire(self, fired: Fired, situation: Situation, actor: str) -> None:
+    async def _fire(self, fired: PlannedTransition, situation: InstanceSnapshot, actor: str) -> None:
         try:
-            await self._desk.take(fired, situation, actor)
+            await self._desk.apply_transition(fired, situation, actor)
         except TooLarge as error:
             why = (
                 f"after {fired.action!r}, {error.what} would have {error.size:,} bytes, and {error.limit:,} are "
                 f"allowed: keep what is large in a file or an artifact"
             )
-            raise self._stuck(situation, why, fired.action) from error
+            raise self._stuck_error(situation, why, fired.action) from error
 
-    def _stuck(self, situation: Situation, why: str, transition: str | None = None) -> ProtocolError:
+    def _stuck_error(self, situation: InstanceSnapshot, why: str, transition: str | None = None) -> ProtocolError:
         data: Json = {"state": situation.state} | ({} if transition is None else {"transition": transition})
         name = self._rules.machine.name
-        return ProtocolError(f"workflow {name!r} is stuck in state {situation.state!r}: {why}", FAILED, data=data)
+        return ProtocolError(
+            f"workflow {name!r} is stuck in state {situation.state!r}: {why}", INSTANCE_FAILED_CODE, data=data
+        )
 
 
-async def _awaited(action: Any, situation: Situation) -> Json:  # noqa: ANN401 - any action
-    return _recorded(await action(situation))
+async def _call_async(action: Any, situation: InstanceSnapshot) -> Json:  # noqa: ANN401 - any action
+    return _encode_outcome(await action(situation))
 
 
-def _called(action: Any, situation: Situation) -> Json:  # noqa: ANN401 - likewise
-    return _recorded(action(situation))
+def _call_sync(action: Any, situation: InstanceSnapshot) -> Json:  # noqa: ANN401 - likewise
+    return _encode_outcome(action(situation))
 
 
-def _recorded(value: Any) -> Json:  # noqa: ANN401 - whatever it returned
+def _encode_outcome(value: Any) -> Json:  # noqa: ANN401 - any return value
     match value:
         case Next(name, data):
             return {"next": name, "data": dict(data)}
@@ -203,7 +205,7 @@ def _recorded(value: Any) -> Json:  # noqa: ANN401 - whatever it returned
             return {"next": value, "data": {}}
 
 
-def _read(said: Mapping[str, Json]) -> object:
+def _decode_outcome(said: Mapping[str, Json]) -> object:
     if "next" not in said:
         return Outcome(said["result"], cast("Mapping[str, Json] | None", said["error"]))
     if said["next"] is None or isinstance(said["next"], str):

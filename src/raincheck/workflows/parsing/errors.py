@@ -1,6 +1,6 @@
-"""What pydantic finds wrong with a file, in words for whoever wrote it.
+"""Translate pydantic's validation errors into diagnostics for the author of a file.
 
-A file without what is wrong with its form, so that the rest of it can be checked all the same.
+The `fix` functions remove or replace the invalid parts of a file, so that the rest of it can still be checked.
 """
 
 import difflib
@@ -12,9 +12,9 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from raincheck.workflows.definition import Fault
+from raincheck.workflows.definition import Diagnostic
 from raincheck.workflows.parsing.models import ENV_NAME, FUNCTION, HOST, NAME, FileModel
-from raincheck.workflows.parsing.source import Route, Source
+from raincheck.workflows.parsing.source import KeyPath, Source
 
 _WANTED = {
     "string_type": "text",
@@ -53,18 +53,18 @@ _FORMS = {
 _BOUNDS = {"less_than_equal": ("at most", "le"), "greater_than_equal": ("at least", "ge")}
 
 
-def faults_of(
-    error: ValidationError, source: Source, prefix: Route, model: type[BaseModel]
-) -> Iterator[tuple[Route, Fault]]:
-    """The faults, each with the way to what it is about. What is tried in several ways is one fault."""
+def diagnostics_of(
+    error: ValidationError, source: Source, prefix: KeyPath, model: type[BaseModel]
+) -> Iterator[tuple[KeyPath, Diagnostic]]:
+    """Yield the diagnostics, each with the path of its value. A value that is tried in several ways has one."""
     details = [(_route(source, prefix, one), one) for one in error.errors(include_url=False)]
     details.sort(key=lambda pair: list(map(str, pair[0])))
     for route, pairs in groupby(details, key=lambda pair: pair[0]):
-        yield route[len(prefix) :], source.fault(route, _message([one for _, one in pairs], model))
+        yield route[len(prefix) :], source.diagnostic(route, _message([one for _, one in pairs], model))
 
 
-def _route(source: Source, prefix: Route, detail: ErrorDetails) -> Route:
-    """Where it is in the file: pydantic also names the ways in which it has tried to read a value."""
+def _route(source: Source, prefix: KeyPath, detail: ErrorDetails) -> KeyPath:
+    """Return the path in the file. pydantic's location also names the ways in which it has tried to read a value."""
     route, value = prefix, _at(source.data, prefix)
     for part in detail["loc"]:
         inner = _at(value, (part,))
@@ -74,7 +74,7 @@ def _route(source: Source, prefix: Route, detail: ErrorDetails) -> Route:
     return (*route, str(detail["loc"][-1])) if detail["type"] == "missing" else route
 
 
-def _at(value: Any, route: Sequence[str | int]) -> Any:  # noqa: ANN401 - whatever the file says
+def _at(value: Any, route: Sequence[str | int]) -> Any:  # noqa: ANN401 - any YAML value
     for part in route:
         try:
             value = value[part]
@@ -86,7 +86,7 @@ def _at(value: Any, route: Sequence[str | int]) -> Any:  # noqa: ANN401 - whatev
 def _message(details: list[ErrorDetails], model: type[BaseModel]) -> str:
     wanted = list(dict.fromkeys(_WANTED[one["type"]] for one in details if one["type"] in _WANTED))
     if wanted and len(details) == sum(one["type"] in _WANTED for one in details):
-        return f"it must be {' or '.join(wanted)}, not {_shown(details[0]['input'])}{_form(details[0])}"
+        return f"it must be {' or '.join(wanted)}, not {_describe_value(details[0]['input'])}{_form(details[0])}"
     return _single(next(one for one in details if one["type"] not in _WANTED), model)
 
 
@@ -98,13 +98,13 @@ def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
         case "extra_forbidden":
             return "it is not known here" + _suggestion(str(detail["loc"][-1]), model)
         case "literal_error":
-            return f"it must be {context['expected']}, not {_shown(detail['input'])}"
+            return f"it must be {context['expected']}, not {_describe_value(detail['input'])}"
         case "less_than_equal" | "greater_than_equal" as bound:
             words, key = _BOUNDS[bound]
-            return f"it must be {words} {context[key]:,.10g}, not {_shown(detail['input'])}"
+            return f"it must be {words} {context[key]:,.10g}, not {_describe_value(detail['input'])}"
         case "string_pattern_mismatch":
             how = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
-            return f"{_shown(detail['input'])} is not written right: {how}"
+            return f"{_describe_value(detail['input'])} is not written right: {how}"
         case "too_short":
             return "it is empty: say at least one"
         case "too_long":
@@ -114,7 +114,7 @@ def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _form(detail: ErrorDetails) -> str:
-    """How to write what is to be a mapping."""
+    """Return a hint for a value that must be a mapping."""
     if detail["type"] not in ("model_type", "dict_type"):
         return ""
     place = [str(part) for part in detail["loc"]]
@@ -130,7 +130,7 @@ def _suggestion(name: str, model: type[BaseModel]) -> str:
 
 
 def _names(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[str]:
-    """All keys that a model and those in it know."""
+    """Yield all keys that a model and its nested models accept."""
     if model in seen:
         return
     seen.add(model)
@@ -147,7 +147,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any
         yield from _models(inner)
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     match value:
         case None:
             return "nothing"
@@ -168,9 +168,9 @@ def _lowered(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def without(data: Mapping[str, Any], wrong: Iterable[Route]) -> dict[str, Any]:
-    """A mapping without these of its values. The others stay in their order."""
-    rest: dict[str, list[Route]] = {}
+def without_paths(data: Mapping[str, Any], wrong: Iterable[KeyPath]) -> dict[str, Any]:
+    """Return a mapping without the values at these paths. The others stay in their order."""
+    rest: dict[str, list[KeyPath]] = {}
     for key, *inner in (route for route in wrong if route):
         rest.setdefault(str(key), []).append(tuple(inner))
     kept: dict[str, Any] = {}
@@ -179,29 +179,29 @@ def without(data: Mapping[str, Any], wrong: Iterable[Route]) -> dict[str, Any]:
         if routes is None:
             kept[key] = value
         elif all(routes) and isinstance(value, Mapping):
-            kept[key] = without(cast("Mapping[str, Any]", value), routes)
+            kept[key] = without_paths(cast("Mapping[str, Any]", value), routes)
     return kept
 
 
-def with_header(data: Mapping[str, Any], wrong: Iterable[Route]) -> dict[str, Any]:
-    """A file without these of its values, but with what it begins with."""
-    return {**without(data, wrong), "raincheck": 1}
+def fix_file(data: Mapping[str, Any], wrong: Iterable[KeyPath]) -> dict[str, Any]:
+    """Return a file without the values at these paths, but with a valid `raincheck: 1`."""
+    return {**without_paths(data, wrong), "raincheck": 1}
 
 
-def repaired(data: Mapping[str, Any], wrong: Iterable[Route]) -> dict[str, Any]:
-    """A workflow with something harmless in the place of steps that are wrong, and without other values that are."""
+def fix_workflow(data: Mapping[str, Any], wrong: Iterable[KeyPath]) -> dict[str, Any]:
+    """Return a workflow with a harmless stub for each invalid step, and without its other invalid values."""
     wrong = list(wrong)
     bad = {route[1] for route in wrong if len(route) > 1 and route[0] == "steps"}
     steps = data.get("steps")
-    kept = without(data, [route for route in wrong if route[:1] != ("steps",)])
+    kept = without_paths(data, [route for route in wrong if route[:1] != ("steps",)])
     if isinstance(steps, list):
         said = enumerate(cast("list[Any]", steps))
         kept["steps"] = [_stub(step, place) if place in bad else step for place, step in said]
     return kept
 
 
-def _stub(step: Any, place: int) -> dict[str, Any]:  # noqa: ANN401 - whatever the file says
-    """A step that others can need and name."""
+def _stub(step: Any, place: int) -> dict[str, Any]:  # noqa: ANN401 - any YAML value
+    """Return a step that other steps can need and name."""
     said = cast("dict[str, Any]", step if isinstance(step, dict) else {})
     stub: dict[str, Any] = {"id": said["id"] if _is_name(said.get("id")) else f"unnamed-{place}", "set": None}
     if isinstance(said.get("needs"), list):

@@ -1,10 +1,7 @@
-"""What files may say of something to do: a step of a pipeline, or what a state machine does in a state.
+"""The pydantic models of workflow files.
 
-What files of workflows may say, as far as pipelines and state machines have it in common.
-
-What files may say of pipelines and of their steps.
-
-What files may say of state machines.
+They describe the parts that pipelines and state machines have in common, the actions of steps and states, pipelines
+with their steps, and state machines. Their docstrings are the descriptions in `schema.json`.
 """
 
 import re
@@ -18,35 +15,35 @@ from raincheck.errors import InvalidValue
 from raincheck.workflows.parsing import source
 
 Value: TypeAlias = Any
-"""JSON whose texts may have `{{ … }}` in them."""
+"""JSON whose texts may contain `{{ … }}`."""
 
 NAME = r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 HOST = r"^[^/\s]+$"
 
 RESTORED = "restored"
-"""The argument with the results of steps that are not to be run again. Only our own command line may give it."""
+"""The argument with the results of steps that are not run again. Only our own CLI may pass it."""
 
-RESERVED = frozenset({"task", RESTORED})
-"""What no argument may be called: the body of a workflow has these for itself."""
+RESERVED_INPUTS = frozenset({"task", RESTORED})
+"""Names that no argument may have: the body of a workflow uses them itself."""
 
 
 def _seconds(value: object) -> float:
     try:
-        return source.seconds(value)  # type: ignore[arg-type] # it refuses what is neither text nor a number
+        return source.parse_duration(value)  # type: ignore[arg-type] # it refuses anything but text and numbers
     except InvalidValue as error:
         raise PydanticCustomError("duration", "{said}", {"said": str(error)}) from error
 
 
 def _size(value: object) -> int:
     try:
-        return source.size(value)  # type: ignore[arg-type] # likewise
+        return source.parse_size(value)  # type: ignore[arg-type] # likewise
     except InvalidValue as error:
         raise PydanticCustomError("size", "{said}", {"said": str(error)}) from error
 
 
-def named(names: dict[str, Any]) -> dict[str, Any]:
-    """Refuse keys that are no names."""
+def validate_names(names: dict[str, Any]) -> dict[str, Any]:
+    """Refuse keys that are not valid names."""
     for name in names:
         if not re.match(NAME, name):
             raise PydanticCustomError(
@@ -56,21 +53,21 @@ def named(names: dict[str, Any]) -> dict[str, Any]:
 
 
 Duration = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str | float)]
-Timeout = Annotated[Duration, Field(ge=0.001)]
+TimeoutSeconds = Annotated[Duration, Field(ge=0.001)]
 Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=str | int)]
 Name = Annotated[str, Field(pattern=NAME)]
 EnvName = Annotated[str, Field(pattern=ENV_NAME)]
-Properties = Annotated[dict[str, Any], AfterValidator(named)]
-"""JSON Schemas by name. Each may say `required: false` besides."""
+Properties = Annotated[dict[str, Any], AfterValidator(validate_names)]
+"""JSON Schemas by name. Each may also contain `required: false`."""
 
 
-class Model(BaseModel):
-    """Takes what it knows and nothing else, each in its own type."""
+class StrictModel(BaseModel):
+    """A model that accepts only known keys, without type coercion."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
-class AllowModel(Model):
+class AllowModel(StrictModel):
     """What steps may reach beyond the folder of their file."""
 
     hosts: list[Annotated[str, Field(pattern=HOST)]] = []
@@ -81,7 +78,7 @@ class AllowModel(Model):
     """Variables that expressions may read as `env.NAME`, and that commands inherit."""
 
 
-class ServerModel(Model):
+class ServerModel(StrictModel):
     """An MCP server whose tools steps may call: a command that speaks over stdio, or a URL."""
 
     command: Annotated[list[str], Field(min_length=1)] | None = None
@@ -97,7 +94,7 @@ class ServerModel(Model):
         return self
 
 
-class WorkflowModel(Model):
+class WorkflowModel(StrictModel):
     """What every workflow may say of itself."""
 
     description: str | None = None
@@ -107,26 +104,26 @@ class WorkflowModel(Model):
     """The arguments of the tool: JSON Schemas by name."""
     subject: str | None = None
     """What a task of it is about. Tasks can be listed by it."""
-    timeout: Timeout | None = None
+    timeout: TimeoutSeconds | None = None
     """For the whole task, with all its waiting."""
 
 
-class FileModel(Model):
+class FileModel(StrictModel):
     """A file. What each workflow says is looked at by its kind."""
 
     raincheck: Literal[1]
     allow: AllowModel = AllowModel()
-    servers: Annotated[dict[str, ServerModel], AfterValidator(named)] = {}
-    workflows: Annotated[dict[str, dict[str, Any]], Field(min_length=1), AfterValidator(named)]
+    servers: Annotated[dict[str, ServerModel], AfterValidator(validate_names)] = {}
+    workflows: Annotated[dict[str, dict[str, Any]], Field(min_length=1), AfterValidator(validate_names)]
 
 
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of an object with these properties, which must be there unless they say otherwise."""
+    """Return the JSON Schema of an object with these properties, which are required unless they declare otherwise."""
     plain: dict[str, Any] = {}
     required: list[str] = []
     for name, schema in properties.items():
         said = dict(cast("Mapping[str, Any]", schema)) if isinstance(schema, Mapping) else None
-        # As a list it is JSON Schema's own word, about what is within.
+        # As a list, it is JSON Schema's own keyword, about nested properties.
         is_required = said.pop("required") if said is not None and isinstance(said.get("required"), bool) else None
         plain[name] = schema if said is None else said
         if is_required or (is_required is None and "default" not in (said or ())):
@@ -134,15 +131,15 @@ def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": plain, "required": required, "additionalProperties": False}
 
 
-Kind: TypeAlias = Literal["run", "http", "python", "call", "ask", "sample", "workflow", "set", "sleep"]
-KINDS: tuple[Kind, ...] = ("run", "http", "python", "call", "ask", "sample", "workflow", "set", "sleep")
+ActionKind: TypeAlias = Literal["run", "http", "python", "call", "ask", "sample", "workflow", "set", "sleep"]
+ACTION_KINDS: tuple[ActionKind, ...] = ("run", "http", "python", "call", "ask", "sample", "workflow", "set", "sleep")
 
 ErrorKind: TypeAlias = Literal[
     "exit", "timeout", "http", "declined", "expression", "not-found", "too-large", "refused", "python", "call", "failed"
 ]
 
 WITH = frozenset({"python", "workflow"})
-"""Kinds that take `with`."""
+"""Kinds of actions that take `with`."""
 
 TAKES_NO_TIMEOUT: Mapping[str, str] = {
     "set": "it takes no time",
@@ -155,18 +152,18 @@ Scalar: TypeAlias = str | int | float | bool
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 
-def refused(message: str) -> PydanticCustomError:
-    """What a model says that finds its fields at odds with each other."""
+def conflict_error(message: str) -> PydanticCustomError:
+    """Return the error of a model whose fields conflict with each other."""
     return PydanticCustomError("together", "{message}", {"message": message})
 
 
 def _long_form(value: object) -> object:
     if isinstance(value, str):
-        raise refused("a command is a list of words, such as [git, status]; a script of sh is {shell: …}")
+        raise conflict_error("a command is a list of words, such as [git, status]; a script of sh is {shell: …}")
     return {"argv": cast("object", value)} if isinstance(value, list) else value
 
 
-class RunModel(Model):
+class RunModel(StrictModel):
     """A command. What it inherits of the environment is PATH, HOME, LANG and what the file allows."""
 
     argv: Annotated[list[Scalar], Field(min_length=1)] | None = None
@@ -185,11 +182,11 @@ class RunModel(Model):
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "RunModel":
         if (self.argv is None) == (self.shell is None):
-            raise refused("a command is either argv or shell")
+            raise conflict_error("a command is either argv or shell")
         return self
 
 
-class HttpModel(Model):
+class HttpModel(StrictModel):
     """A request, to a host that the file allows."""
 
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "GET"
@@ -204,11 +201,11 @@ class HttpModel(Model):
     @model_validator(mode="after")
     def _has_one_body(self) -> "HttpModel":
         if self.body is not None and "body_json" in self.model_fields_set:
-            raise refused("a request has either json or body")
+            raise conflict_error("a request has either json or body")
         return self
 
 
-class CallModel(Model):
+class CallModel(StrictModel):
     """A tool of another MCP server."""
 
     server: str
@@ -216,21 +213,21 @@ class CallModel(Model):
     arguments: Mapping[str, Value] = {}
 
 
-class AskModel(Model):
+class AskModel(StrictModel):
     """A question to the caller's user."""
 
     message: str
     fields: Properties = Field(default={}, alias="schema")
 
 
-class MessageModel(Model):
+class MessageModel(StrictModel):
     """Something that was said to a model, or by it."""
 
     role: Literal["user", "assistant"]
     text: str
 
 
-class SampleModel(Model):
+class SampleModel(StrictModel):
     """Something to ask a model."""
 
     prompt: str | None = None
@@ -241,11 +238,11 @@ class SampleModel(Model):
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "SampleModel":
         if (self.prompt is None) == (self.messages is None):
-            raise refused("a model is given either a prompt or messages")
+            raise conflict_error("a model is given either a prompt or messages")
         return self
 
 
-class RetryModel(Model):
+class RetryModel(StrictModel):
     """How often to try, and how long to wait before each further time."""
 
     attempts: Annotated[int, Field(ge=1, le=100)]
@@ -254,7 +251,7 @@ class RetryModel(Model):
     on: Annotated[Sequence[ErrorKind], Field(min_length=1)] = ("exit", "timeout", "http", "python", "call", "failed")
 
 
-class ActionModel(Model):
+class ActionModel(StrictModel):
     """Something to do, of one kind, and how to go about it."""
 
     run: Annotated[RunModel, BeforeValidator(_long_form, json_schema_input_type=list[Scalar] | RunModel)] | None = None
@@ -269,32 +266,32 @@ class ActionModel(Model):
     arguments: Mapping[str, Value] = Field(default={}, alias="with")
     """For python and workflow."""
     retry: RetryModel | None = None
-    timeout: Timeout | None = None
+    timeout: TimeoutSeconds | None = None
     """For one try."""
     artifact: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """A name under which the result can be read while the task works."""
 
     @property
-    def kind(self) -> Kind:
-        return next(kind for kind in KINDS if kind in self.model_fields_set)
+    def kind(self) -> ActionKind:
+        return next(kind for kind in ACTION_KINDS if kind in self.model_fields_set)
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> "ActionModel":
-        kinds = [kind for kind in KINDS if kind in self.model_fields_set]
+        kinds = [kind for kind in ACTION_KINDS if kind in self.model_fields_set]
         if len(kinds) != 1:
             said = f"this is {' and '.join(kinds)}" if kinds else "this does nothing"
-            raise refused(f"{said}: give it exactly one of {', '.join(KINDS)}")
+            raise conflict_error(f"{said}: give it exactly one of {', '.join(ACTION_KINDS)}")
         kind = kinds[0]
         if kind != "set" and getattr(self, kind) is None:
-            raise refused(f"{kind} says nothing: say what to do")
+            raise conflict_error(f"{kind} says nothing: say what to do")
         if "arguments" in self.model_fields_set and kind not in WITH:
-            raise refused(f"`with` is for python and workflow: {kind} does not take it")
+            raise conflict_error(f"`with` is for python and workflow: {kind} does not take it")
         if self.timeout is not None and kind in TAKES_NO_TIMEOUT:
-            raise refused(f"{kind} takes no timeout: {TAKES_NO_TIMEOUT[kind]}")
+            raise conflict_error(f"{kind} takes no timeout: {TAKES_NO_TIMEOUT[kind]}")
         return self
 
 
-class TransitionModel(Model):
+class TransitionModel(StrictModel):
     """A way out of a state."""
 
     to: Name
@@ -307,14 +304,14 @@ class TransitionModel(Model):
     """What it adds to the data of the process."""
 
 
-class StateTimeoutModel(Model):
+class StateTimeoutModel(StrictModel):
     """Takes a transition when the process has been in the state for so long."""
 
     after: Duration
     take: Name
 
 
-class StateModel(Model):
+class StateModel(StrictModel):
     """A state."""
 
     initial: bool = False
@@ -324,24 +321,24 @@ class StateModel(Model):
     action: ActionModel | None = None
     """What is done on entry."""
     timeout: StateTimeoutModel | None = None
-    transitions: Annotated[Mapping[str, TransitionModel], AfterValidator(named)] = {}
+    transitions: Annotated[Mapping[str, TransitionModel], AfterValidator(validate_names)] = {}
 
 
 class MachineModel(WorkflowModel):
     """A state machine."""
 
-    states: Annotated[Mapping[str, StateModel], AfterValidator(named), Field(min_length=1)]
+    states: Annotated[Mapping[str, StateModel], AfterValidator(validate_names), Field(min_length=1)]
     output: Value = None
     """What a process that ends in success returns: its data, unless this says otherwise."""
 
 
-def _known_answer(value: object) -> object:
+def _check_on_error(value: object) -> object:
     if isinstance(value, dict) or value in ("fail", "continue"):
         return cast("object", value)
     raise PydanticCustomError("on_error", "it must be fail, continue, or {example}", {"example": "{compensate: ID}"})
 
 
-class CompensateModel(Model):
+class CompensateModel(StrictModel):
     """What undoes the step, if the pipeline fails later."""
 
     compensate: Name
@@ -360,16 +357,16 @@ class StepModel(ActionModel):
     until: str | None = None
     max_rounds: Annotated[int, Field(ge=1, le=1_000)] | None = None
     every: Duration = 0.0
-    on_error: Annotated[Literal["fail", "continue"] | CompensateModel, BeforeValidator(_known_answer)] = "fail"
+    on_error: Annotated[Literal["fail", "continue"] | CompensateModel, BeforeValidator(_check_on_error)] = "fail"
 
     @model_validator(mode="after")
     def _has_what_belongs_together(self) -> "StepModel":
         if self.until is not None and self.max_rounds is None:
-            raise refused("`until` needs `max_rounds`, so that it ends")
+            raise conflict_error("`until` needs `max_rounds`, so that it ends")
         if self.until is None and not self.model_fields_set.isdisjoint({"max_rounds", "every"}):
-            raise refused("`max_rounds` and `every` are for `until`, which is not there")
+            raise conflict_error("`max_rounds` and `every` are for `until`, which is not there")
         if self.for_each is None and not self.model_fields_set.isdisjoint({"max_parallel", "min_success_rate"}):
-            raise refused("`max_parallel` and `min_success_rate` are for `for_each`, which is not there")
+            raise conflict_error("`max_parallel` and `min_success_rate` are for `for_each`, which is not there")
         return self
 
 

@@ -1,11 +1,9 @@
-"""A file of workflows as data, with the line of everything in it.
+"""Read a workflow file as JSON data, with the line of each value.
 
-What the parts of a YAML file mean as JSON, with their lines.
+YAML features beyond plain data are refused: keys that are not text, aliases without end. Plain words keep their
+meaning: only `true` and `false` are booleans, so that `on` can be a key.
 
-What a YAML file can do besides saying data is refused: keys that are not text, aliases without end. Words are
-what they look like: only `true` and `false` are truth values, so that `on` can be a key.
-
-Durations and sizes as people write them.
+The module also parses durations and sizes in the notation that authors use.
 """
 
 import math
@@ -18,9 +16,9 @@ import yaml
 
 from raincheck.core.payload import Json
 from raincheck.errors import InvalidValue
-from raincheck.workflows.definition import Fault, WorkflowFaults
+from raincheck.workflows.definition import Diagnostic, InvalidWorkflow
 
-LONGEST = 366 * 24 * 3600.0
+MAX_DURATION = 366 * 24 * 3600.0
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SIZES = {"": 1, "b": 1, "kb": 1_024, "mb": 1_024**2, "gb": 1_024**3}
@@ -29,11 +27,11 @@ _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([smhd]?)")
 _SIZE = re.compile(r"([0-9]{1,12})\s*([kmg]?b|)", re.IGNORECASE)
 
 
-def seconds(value: str | float) -> float:
-    """The seconds of a duration: `30s`, `5m`, `2h`, `1d`, or a number of seconds.
+def parse_duration(value: str | float) -> float:
+    """Return the seconds of a duration: `30s`, `5m`, `2h`, `1d`, or a number of seconds.
 
     Raises:
-        InvalidValue: it is none, or longer than a year.
+        InvalidValue: it is not a duration, or longer than 366 days.
     """
     found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is not None:
@@ -42,16 +40,16 @@ def seconds(value: str | float) -> float:
         amount = float(value)
     else:
         raise InvalidValue(f"a duration is written like 30s, 5m, 2h or 1d, or as a number of seconds, not {value!r}")
-    if not 0 <= amount <= LONGEST:
+    if not 0 <= amount <= MAX_DURATION:
         raise InvalidValue(f"a duration is from 0 to 366 days, not {value!r}")
     return amount
 
 
-def size(value: str | int) -> int:
-    """The bytes of a size: `500KB`, `1MB`, `2GB`, or a number of bytes. A KB is 1,024 bytes.
+def parse_size(value: str | int) -> int:
+    """Return the bytes of a size: `500KB`, `1MB`, `2GB`, or a number of bytes. A KB is 1,024 bytes.
 
     Raises:
-        InvalidValue: it is none.
+        InvalidValue: it is not a size.
     """
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is not None:
@@ -61,14 +59,14 @@ def size(value: str | int) -> int:
     raise InvalidValue(f"a size is written like 500KB or 1MB, or as a number of bytes, not {value!r}")
 
 
-Route: TypeAlias = tuple[str | int, ...]
-"""The keys and places that lead to a value."""
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""The keys and indexes that lead to a value."""
 
 DEPTH_LIMIT = 60
 VALUES_LIMIT = 50_000
-"""Values in a file, with every alias written out."""
+"""Values in a file, with every alias expanded."""
 TEXT_LIMIT = 4_000_000
-"""Characters of all keys and values, likewise."""
+"""Characters of all keys and values, with every alias expanded."""
 
 _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -82,18 +80,18 @@ _NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _DIGITS = 300
 
 
-class Reading:
-    """Makes data of what YAML has parsed."""
+class YamlDecoder:
+    """Decodes the nodes that YAML has parsed into data."""
 
     def __init__(self, file: Path) -> None:
-        self.lines: dict[Route, int] = {}
-        self.faults: list[Fault] = []
+        self.lines: dict[KeyPath, int] = {}
+        self.diagnostics: list[Diagnostic] = []
         self._file = str(file)
         self._count = 0
         self._length = 0
 
-    def value(self, node: yaml.Node, route: Route) -> Json:
-        """The value of a node. What can't be taken is among the faults then, and None here."""
+    def decode(self, node: yaml.Node, route: KeyPath) -> Json:
+        """Return the value of a node. An invalid value is added to the diagnostics, and is None here."""
         line = node.start_mark.line + 1
         self.lines.setdefault(route, line)
         self._count += 1
@@ -102,23 +100,23 @@ class Reading:
                 self._refuse(line, route, f"there are more than {VALUES_LIMIT:,} values: use fewer aliases")
             return None
         if len(route) > DEPTH_LIMIT:
-            # An alias that is part of itself ends here, too.
+            # A recursive alias ends here, too.
             self._refuse(line, route[:3], f"it is nested deeper than {DEPTH_LIMIT} levels: make it flatter")
             return None
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, route)
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, (*route, place)) for place, item in enumerate(node.value)]
+            return [self.decode(item, (*route, place)) for place, item in enumerate(node.value)]
         if not self._has_room(node, route):
             return None
         try:
-            return _meaning(node)
+            return _resolve_scalar(node)
         except ValueError as error:
             self._refuse(line, route, str(error))
             return None
 
-    def _has_room(self, node: yaml.Node, route: Route) -> bool:
-        """Whether a text is within what all texts may have together. An alias brings its text anew each time."""
+    def _has_room(self, node: yaml.Node, route: KeyPath) -> bool:
+        """Return whether a text is within the limit of all texts together. Each use of an alias counts again."""
         had, length = self._length, len(node.value)
         self._length += length
         if had <= TEXT_LIMIT < self._length:
@@ -126,7 +124,7 @@ class Reading:
             self._refuse(node.start_mark.line + 1, route, message)
         return self._length <= TEXT_LIMIT
 
-    def _mapping(self, node: yaml.MappingNode, route: Route) -> Json:
+    def _mapping(self, node: yaml.MappingNode, route: KeyPath) -> Json:
         found: dict[str, Json] = {}
         for key_node, value_node in node.value:
             line, key = key_node.start_mark.line + 1, key_node.value
@@ -141,22 +139,22 @@ class Reading:
                 self._refuse(line, (*route, key), f"it is there already, in line {first}: remove one of the two")
             elif self._has_room(key_node, route):
                 self.lines[*route, key] = line
-                found[key] = self.value(value_node, (*route, key))
+                found[key] = self.decode(value_node, (*route, key))
         return found
 
-    def _refuse(self, line: int, route: Route, message: str) -> None:
-        self.faults.append(Fault(self._file, line, ".".join(map(str, route)), message))
+    def _refuse(self, line: int, route: KeyPath, message: str) -> None:
+        self.diagnostics.append(Diagnostic(self._file, line, ".".join(map(str, route)), message))
 
 
 def _is_text(node: yaml.Node) -> bool:
     try:
-        return isinstance(node, yaml.ScalarNode) and isinstance(_meaning(node), str)
+        return isinstance(node, yaml.ScalarNode) and isinstance(_resolve_scalar(node), str)
     except ValueError:
         return False
 
 
-def _meaning(node: yaml.Node) -> Json:
-    """What a word is: text, unless it is written plainly and looks like something else."""
+def _resolve_scalar(node: yaml.Node) -> Json:
+    """Return the value of a scalar: text, unless it is not quoted and looks like something else."""
     text: str = node.value
     if not isinstance(node, yaml.ScalarNode) or node.style:
         return text
@@ -182,38 +180,38 @@ def _number(text: str) -> float:
 
 FILE_LIMIT = 1_000_000
 
-# What its stubs leave open.
+# The stubs leave some of its types open.
 _yaml: Any = yaml
 
 _SafeLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_SafeLoader):
-    """Tells what is written there, and leaves to us what it means."""
+    """Returns scalars as they are written. `YamlDecoder` interprets them."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleVariableOverride] - the stubs have it as an attribute
 
 
 class Source:
-    """What a file says, and where."""
+    """The data of a file, with the line of each value."""
 
-    def __init__(self, file: Path, data: Json, lines: dict[Route, int]) -> None:
+    def __init__(self, file: Path, data: Json, lines: dict[KeyPath, int]) -> None:
         self.file = file
         self.data = data
         self._lines = lines
 
     def line_of(self, path: Sequence[str | int]) -> int:
-        """The line of a value, or of what is nearest to it."""
+        """Return the line of a value, or of the nearest value around it."""
         return self._lines.get(self._known(path), 1)
 
-    def fault(self, path: Sequence[str | int], message: str) -> Fault:
-        """Something that is wrong there. Steps are named by their ids."""
-        return Fault(str(self.file), self.line_of(path), ".".join(self._names(path)), message)
+    def diagnostic(self, path: Sequence[str | int], message: str) -> Diagnostic:
+        """Create a diagnostic for the value at a path. Steps are named by their ids."""
+        return Diagnostic(str(self.file), self.line_of(path), ".".join(self._names(path)), message)
 
-    def _known(self, path: Sequence[str | int]) -> Route:
-        known: Route = ()
+    def _known(self, path: Sequence[str | int]) -> KeyPath:
+        known: KeyPath = ()
         for part in path:
-            # What is not in the file is passed over: models know names that a short form leaves out.
+            # Skip parts that are not in the file: models have names that a short form leaves out.
             if (*known, part) in self._lines:
                 known = (*known, part)
         return known
@@ -233,7 +231,7 @@ class Source:
         return names
 
 
-def _id_of(value: Any) -> str | None:  # noqa: ANN401 - whatever the file says
+def _id_of(value: Any) -> str | None:  # noqa: ANN401 - any YAML value
     own: Any = value.get("id") if hasattr(value, "get") else None
     return own if isinstance(own, str) else None
 
@@ -242,20 +240,20 @@ def read_source(file: Path) -> Source:
     """Read a file.
 
     Raises:
-        WorkflowFaults: it can't be read, is too large, or is not the YAML that is taken here.
+        InvalidWorkflow: it can't be read, is too large, or is not YAML of the accepted subset.
     """
     text = _read(file)
     try:
         _check_events(file, text)
         node = cast("yaml.Node | None", _yaml.compose(text, Loader=_Loader))
     except yaml.YAMLError as error:
-        raise WorkflowFaults([_told(file, text, error)]) from error
+        raise InvalidWorkflow([_yaml_diagnostic(file, text, error)]) from error
     if node is None:
         raise _refused(file, "it is empty: begin with `raincheck: 1` and `workflows:`")
-    reading = Reading(file)
-    data = reading.value(node, ())
-    if reading.faults:
-        raise WorkflowFaults(reading.faults)
+    reading = YamlDecoder(file)
+    data = reading.decode(node, ())
+    if reading.diagnostics:
+        raise InvalidWorkflow(reading.diagnostics)
     return Source(file, data, reading.lines)
 
 
@@ -271,35 +269,35 @@ def _read(file: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise WorkflowFaults([Fault(str(file), line, "", "it is not UTF-8 text: save it as UTF-8")]) from error
+        raise InvalidWorkflow([Diagnostic(str(file), line, "", "it is not UTF-8 text: save it as UTF-8")]) from error
 
 
-def _refused(file: Path, message: str) -> WorkflowFaults:
-    return WorkflowFaults([Fault(str(file), 1, "", message)])
+def _refused(file: Path, message: str) -> InvalidWorkflow:
+    return InvalidWorkflow([Diagnostic(str(file), 1, "", message)])
 
 
 def _check_events(file: Path, text: str) -> None:
-    """Refuse what must not be made into nodes, since that takes a stack as deep as the file is nested."""
+    """Refuse deep nesting and tags before nodes are made, since that needs a stack as deep as the file is nested."""
     depth = 0
     for event in cast("Iterable[Any]", _yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         line = event.start_mark.line + 1
         if depth > DEPTH_LIMIT:
             message = f"it is nested deeper than {DEPTH_LIMIT} levels: make it flatter"
-            raise WorkflowFaults([Fault(str(file), line, "", message)])
+            raise InvalidWorkflow([Diagnostic(str(file), line, "", message)])
         if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag is not None:
             message = f"the tag {event.tag} is not taken: write the value without it"
-            raise WorkflowFaults([Fault(str(file), line, "", message)])
+            raise InvalidWorkflow([Diagnostic(str(file), line, "", message)])
 
 
-def _told(file: Path, text: str, error: yaml.YAMLError) -> Fault:
+def _yaml_diagnostic(file: Path, text: str, error: yaml.YAMLError) -> Diagnostic:
     if not isinstance(error, yaml.MarkedYAMLError):
         line = text[: getattr(error, "position", 0)].count("\n") + 1
-        return Fault(str(file), line, "", "it has a character that YAML does not allow: remove it")
+        return Diagnostic(str(file), line, "", "it has a character that YAML does not allow: remove it")
     mark = error.problem_mark or error.context_mark
     words = "this is not YAML: " + ", ".join(word for word in (error.context, error.problem) if word)
     if "mapping values are not allowed" in words:
         words += ": a text with a colon and a space in it goes in quotes"
     if "single document" in words:
         words = "there is a second document (`---`): one file has one"
-    return Fault(str(file), 1 if mark is None else mark.line + 1, "", words)
+    return Diagnostic(str(file), 1 if mark is None else mark.line + 1, "", words)

@@ -1,4 +1,4 @@
-"""Pipelines: steps, each of which begins when those it needs have ended."""
+"""Pipelines: steps, each of which starts when the steps it needs have ended."""
 
 import hashlib
 from collections.abc import Mapping
@@ -7,62 +7,64 @@ from typing import Any, cast
 from raincheck.core.payload import Json, encode
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.tool import TaskTool
-from raincheck.workflows.definition import Arguments, WorkflowFaults
+from raincheck.workflows.definition import ArgumentValidator, InvalidWorkflow
 from raincheck.workflows.expressions.template import Template
 from raincheck.workflows.parsing.models import RESTORED, PipelineModel, object_schema
 from raincheck.workflows.parsing.source import Source
-from raincheck.workflows.permissions import Surroundings
+from raincheck.workflows.permissions import Permissions
 from raincheck.workflows.pipelines.run import PipelineRun
-from raincheck.workflows.pipelines.step import Step
-from raincheck.workflows.stored import kept
-from raincheck.workflows.validation.pipeline import Plan, find_faults
+from raincheck.workflows.pipelines.step import PipelineStep
+from raincheck.workflows.stored import encode_definition
+from raincheck.workflows.validation.pipeline import Plan, check_pipeline
 
 
 class Pipeline:
     """A pipeline that can be run."""
 
     def __init__(
-        self, name: str, model: PipelineModel, surroundings: Surroundings, version: str, definition: bytes
+        self, name: str, model: PipelineModel, permissions: Permissions, version: str, definition: bytes
     ) -> None:
         self.name = name
         self._definition = definition
         self.version = version
         self.description = model.description
         self.model = model
-        self.surroundings = surroundings
-        self.plan = Plan.of(model)
-        self.steps: Mapping[str, Step] = {one.id: Step(one, surroundings, model.max_parallel) for one in model.steps}
+        self.permissions = permissions
+        self.plan = Plan.from_model(model)
+        self.steps: Mapping[str, PipelineStep] = {
+            one.id: PipelineStep(one, permissions, model.max_parallel) for one in model.steps
+        }
         self.output = None if model.output is None else Template.parse(model.output)
         self._subject = None if model.subject is None else Template.parse(model.subject)
-        self._arguments = Arguments(name, self.input_schema)
+        self._arguments = ArgumentValidator(name, self.input_schema)
 
     @property
     def input_schema(self) -> Mapping[str, Json]:
         """The JSON Schema of its arguments."""
         return cast("Mapping[str, Json]", object_schema(self.model.input))
 
-    def before(self, step_id: str) -> frozenset[str]:
-        """The steps that have ended when this one begins, since it needs them or they are needed for it."""
-        return self.plan.before[step_id]
+    def predecessors(self, step_id: str) -> frozenset[str]:
+        """Return the steps that have ended when this one starts: those it needs, directly or indirectly."""
+        return self.plan.predecessors[step_id]
 
     def tool(self) -> TaskTool:
-        """What runs its tasks. Those that begin are checked against its schema."""
+        """Return the tool that runs its tasks. The arguments of new tasks are validated against its schema."""
 
-        async def body(task: TaskContext, **arguments: Any) -> Json:  # noqa: ANN401 - whatever the input schema takes
+        async def body(task: TaskContext, **arguments: Any) -> Json:  # noqa: ANN401 - any input schema
             restored = cast("Mapping[str, Json]", arguments.pop(RESTORED, {}))
-            return await PipelineRun(self, task, self._arguments.filled(arguments), restored).to_its_end()
+            return await PipelineRun(self, task, self._arguments.validate(arguments), restored).run()
 
         return TaskTool(
             body,
             self.name,
             self.version,
             timeout=self.model.timeout,
-            accepts=self._arguments.filled,
-            subject_of=self._about,
+            validate=self._arguments.validate,
+            get_subject=self._subject_of,
             definition=self._definition,
         )
 
-    def _about(self, arguments: Mapping[str, Json]) -> str | None:
+    def _subject_of(self, arguments: Mapping[str, Json]) -> str | None:
         given = {name: value for name, value in arguments.items() if name != RESTORED}
         return (
             None
@@ -71,19 +73,19 @@ class Pipeline:
         )
 
 
-def pipeline_of(model: PipelineModel, name: str, source: Source, surroundings: Surroundings) -> Pipeline:
-    """The pipeline of that name in a file.
+def build_pipeline(model: PipelineModel, name: str, source: Source, permissions: Permissions) -> Pipeline:
+    """Build the pipeline of that name from a file.
 
     Raises:
-        WorkflowFaults: it can't work. Every fault is named.
+        InvalidWorkflow: it is invalid; it lists every error.
     """
-    faults = find_faults(model, name, source, surroundings)
+    faults = check_pipeline(model, name, source, permissions)
     if faults:
-        raise WorkflowFaults(faults)
+        raise InvalidWorkflow(faults)
     said = cast("Any", source.data)["workflows"][name]
-    return Pipeline(name, model, surroundings, model.version or digest(said), kept(source, name))
+    return Pipeline(name, model, permissions, model.version or digest(said), encode_definition(source, name))
 
 
 def digest(said: Json) -> str:
-    """What tells one definition from another."""
+    """Return a digest that tells one definition from another."""
     return hashlib.sha256(encode(said)).hexdigest()[:12]

@@ -1,13 +1,11 @@
-"""Doing an action durably: each try is a checkpoint, whatever comes of it, so that none is made twice.
+"""Run an action durably: each try is a checkpoint, whatever its outcome, so that none is made twice.
 
-What is recorded of a try is `{"ok": result}` or `{"error": {"kind": …, "message": …}}`. An attempt that goes on after a
-crash finds the same results and the same errors, and so comes to the same place.
+The record of a try is `{"ok": result}` or `{"error": {"kind": …, "message": …}}`. An attempt that resumes after a crash
+finds the same results and the same errors, and so reaches the same point.
 
-Where the tries of a step come from: from doing them, or from what is on record of them.
-
-Waiting by means of a task, for at most so long, however often the task is parked meanwhile.
-
-The kinds of actions.
+The tries of a step come from a `Tries`, which makes them (`LiveTries`) or replays their records. The timeout of an
+action that waits through the task's context holds however often the task is parked meanwhile. `make_action` creates
+the action of each kind.
 """
 
 import asyncio
@@ -20,33 +18,33 @@ from raincheck.core.limits import Limits
 from raincheck.core.payload import Json, encode
 from raincheck.core.validation import clip
 from raincheck.engine.execution.context import TaskContext
-from raincheck.engine.execution.local_api import local_desk
+from raincheck.engine.execution.local_api import local_task_api
 from raincheck.errors import NotJson, TooLarge
-from raincheck.workflows.actions.base import Action, ActionFailed, Occasion, Set
-from raincheck.workflows.actions.call import Call
-from raincheck.workflows.actions.http import Http
-from raincheck.workflows.actions.python import Python
-from raincheck.workflows.actions.run import Run
-from raincheck.workflows.actions.sample import sampling
-from raincheck.workflows.actions.wait import Ask, Sleep, Workflow
+from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed, SetAction
+from raincheck.workflows.actions.call import CallAction
+from raincheck.workflows.actions.http import HttpAction
+from raincheck.workflows.actions.python import PythonAction
+from raincheck.workflows.actions.run import RunAction
+from raincheck.workflows.actions.sample import make_sample_action
+from raincheck.workflows.actions.wait import AskAction, SleepAction, WorkflowAction
 from raincheck.workflows.expressions.template import ExpressionFailed, Scope
 from raincheck.workflows.parsing.models import ActionModel, ErrorKind, RetryModel
-from raincheck.workflows.permissions import Surroundings
+from raincheck.workflows.permissions import Permissions
 
 
 class Tries(Protocol):
-    """What a step needs to come to its end."""
+    """The source of a step's tries."""
 
-    async def outcome(self, doing: "Doing", name: str, scope: Scope) -> "Tried":
-        """What came of the try of this name."""
+    async def run_try(self, runner: "ActionRunner", name: str, scope: Scope) -> "ActionResult":
+        """Return the outcome of the try of this name."""
         ...
 
     async def pause(self, seconds: float, name: str) -> None:
-        """Let time pass before the next one."""
+        """Wait before the next try."""
         ...
 
-    async def keep(self, artifact: str | None, result: Json) -> None:
-        """Keep the result under this name, if there is one.
+    async def store_artifact(self, artifact: str | None, result: Json) -> None:
+        """Store the result as the artifact of this name, if there is one.
 
         Raises:
             ActionFailed: it is too large.
@@ -54,19 +52,19 @@ class Tries(Protocol):
         ...
 
 
-class TriesMade:
-    """Tries as they are made by a task, each once."""
+class LiveTries:
+    """Tries that a task makes, each once."""
 
     def __init__(self, task: TaskContext) -> None:
         self._task = task
 
-    async def outcome(self, doing: "Doing", name: str, scope: Scope) -> "Tried":
-        return await doing.try_once(Occasion(self._task, name, scope))
+    async def run_try(self, runner: "ActionRunner", name: str, scope: Scope) -> "ActionResult":
+        return await runner.try_once(ActionCall(self._task, name, scope))
 
     async def pause(self, seconds: float, name: str) -> None:
         await self._task.sleep(seconds, name=name)
 
-    async def keep(self, artifact: str | None, result: Json) -> None:
+    async def store_artifact(self, artifact: str | None, result: Json) -> None:
         if artifact is None:
             return
         try:
@@ -75,49 +73,53 @@ class TriesMade:
             raise ActionFailed("too-large", str(error)) from error
 
 
-def action_of(model: ActionModel, surroundings: Surroundings) -> Action:
-    """What the model says is to be done."""
-    # Whatever its kind says of it. Its model has seen to that it is there.
+def make_action(model: ActionModel, permissions: Permissions) -> Action:
+    """Return the action that the model declares."""
+    # The value of its kind. The model has checked that it is there.
     said: Any = getattr(model, model.kind)
     match model.kind:
         case "run":
-            return Run(said, surroundings)
+            return RunAction(said, permissions)
         case "http":
-            return Http(said, surroundings)
+            return HttpAction(said, permissions)
         case "python":
-            return Python(said, model.arguments, surroundings)
+            return PythonAction(said, model.arguments, permissions)
         case "call":
-            return Call(said, surroundings)
+            return CallAction(said, permissions)
         case "ask":
-            return Ask(said)
+            return AskAction(said)
         case "sample":
-            return sampling(said)
+            return make_sample_action(said)
         case "workflow":
-            return Workflow(said, model.arguments)
+            return WorkflowAction(said, model.arguments)
         case "set":
-            return Set(said, surroundings)
+            return SetAction(said, permissions)
         case "sleep":
-            return Sleep(said)
+            return SleepAction(said)
         case _:
             assert_never(model.kind)
 
 
-async def recorded_in_time(seconds: float | None, occasion: Occasion, work: Callable[[], Awaitable[Json]]) -> Json:
-    """Record what comes of something that waits, or that nothing did in time, and return what is on record."""
-    task = occasion.task
-    if seconds is None:
-        return await task.step(occasion.name, partial(_same, await work()))
+async def record_with_timeout(
+    timeout: float | None,  # noqa: ASYNC109 - None is no timeout
+    call: ActionCall,
+    work: Callable[[], Awaitable[Json]],
+) -> Json:
+    """Record the outcome of work that waits, or that it timed out, and return the record."""
+    task = call.task
+    if timeout is None:
+        return await task.step(call.name, partial(_same, await work()))
     waiting = asyncio.ensure_future(work())
-    clock = asyncio.ensure_future(task.sleep(seconds, name=f"{occasion.name} timeout"))
+    clock = asyncio.ensure_future(task.sleep(timeout, name=f"{call.name} timeout"))
     try:
         await asyncio.wait([waiting, clock], return_when=asyncio.FIRST_COMPLETED)
         is_late = not waiting.done()
-        record = _too_late(seconds) if is_late else waiting.result()
-        # Before the work is cancelled: an attempt that goes on must have asked for all that was asked for before.
-        recorded = await task.step(occasion.name, partial(_same, record))
+        record = _too_late(timeout) if is_late else waiting.result()
+        # Before the work is cancelled: an attempt that resumes must have made every request that was made before.
+        recorded = await task.step(call.name, partial(_same, record))
         if is_late:
-            # What it asked, if it did.
-            await local_desk(task).withdraw(occasion.name)
+            # Its input request, if it made one.
+            await local_task_api(task).withdraw_input(call.name)
         return recorded
     finally:
         waiting.cancel()
@@ -133,16 +135,16 @@ async def _same(record: Json) -> Json:
     return record
 
 
-RESULT_LIMIT = Limits().step - 10_000
-"""Bytes of JSON that a result may have: what a checkpoint holds, and room for what is around it."""
+MAX_RESULT_BYTES = Limits().step - 10_000
+"""Bytes of JSON that a result may have: the size of a checkpoint, less room for the record around it."""
 
-LONGEST_BACKOFF = 3_600.0
-"""Seconds between two tries, at most."""
+MAX_BACKOFF = 3_600.0
+"""The maximum backoff between two tries, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What came of something: a result, or an error of a kind."""
+class ActionResult:
+    """The outcome of an action: a result, or an error of a kind."""
 
     result: Json = None
     kind: str | None = None
@@ -154,7 +156,7 @@ class Tried:
 
     @property
     def error(self) -> Json:
-        """As expressions see it."""
+        """The error as expressions see it."""
         return None if self.kind is None else {"kind": self.kind, "message": self.message}
 
     @property
@@ -162,8 +164,8 @@ class Tried:
         return {"ok": self.result} if self.kind is None else {"error": self.error}
 
     @classmethod
-    def of(cls, record: Json) -> "Tried":
-        """From what was recorded."""
+    def from_record(cls, record: Json) -> "ActionResult":
+        """Create the outcome from its record."""
         said = cast("Mapping[str, Json]", record)
         if "ok" in said:
             return cls(said["ok"])
@@ -171,45 +173,46 @@ class Tried:
         return cls(None, str(error["kind"]), str(error["message"]))
 
 
-def failed(kind: ErrorKind, message: str) -> Tried:
-    return Tried(None, kind, clip(message) or "")
+def error_result(kind: ErrorKind, message: str) -> ActionResult:
+    return ActionResult(None, kind, clip(message) or "")
 
 
-class Doing:
-    """An action with its timeout and its tries."""
+class ActionRunner:
+    """An action with its timeout and its retries."""
 
-    def __init__(self, model: ActionModel, surroundings: Surroundings) -> None:
-        self.action = action_of(model, surroundings)
+    def __init__(self, model: ActionModel, permissions: Permissions) -> None:
+        self.action = make_action(model, permissions)
         self._timeout = model.timeout
         self._retry = model.retry or RetryModel(attempts=1)
 
-    async def outcome(self, tries: Tries, name: str, scope: Scope) -> Tried:
-        """Do it, as often as it may be tried. `name` is that of the checkpoint, and no other of the task has it."""
+    async def run(self, tries: Tries, name: str, scope: Scope) -> ActionResult:
+        """Run the action, with its retries. `name` is that of the checkpoint, and unique within the task."""
         wait = self._retry.backoff
         for number in range(1, self._retry.attempts):
             this = _numbered(name, number)
-            outcome = await tries.outcome(self, this, scope)
+            outcome = await tries.run_try(self, this, scope)
             if outcome.is_ok or outcome.kind not in self._retry.on:
                 return outcome
             if wait:
                 await tries.pause(round(wait, 3), f"{this} backoff")
-            wait = min(wait * self._retry.factor, LONGEST_BACKOFF)
-        return await tries.outcome(self, _numbered(name, self._retry.attempts), scope)
+            wait = min(wait * self._retry.factor, MAX_BACKOFF)
+        return await tries.run_try(self, _numbered(name, self._retry.attempts), scope)
 
-    async def try_once(self, occasion: Occasion) -> Tried:
-        """Try it once, if that was not done before."""
-        do = partial(_recorded, self._perform, occasion)
+    async def try_once(self, call: ActionCall) -> ActionResult:
+        """Run one try, unless it is recorded already."""
+        do = partial(_perform_and_record, self._perform, call)
         if self.action.waits:
-            # It has checkpoints of its own, and is recorded when they have come to something.
-            return Tried.of(await recorded_in_time(self._timeout, occasion, do))
-        return Tried.of(await occasion.task.step(occasion.name, do))
+            # It has its own checkpoints, and is recorded when they have an outcome.
+            return ActionResult.from_record(await record_with_timeout(self._timeout, call, do))
+        return ActionResult.from_record(await call.task.step(call.name, do))
 
-    async def _perform(self, occasion: Occasion) -> Json:
-        # What waits by means of its task has time that goes on while the task is parked, or no process runs.
+    async def _perform(self, call: ActionCall) -> Json:
+        # An action that waits through the task's context has a timeout that also runs while the task is parked, or no
+        # process runs.
         limit = asyncio.timeout(None if self.action.waits else self._timeout)
         try:
             async with limit:
-                return await self.action.perform(occasion)
+                return await self.action.perform(call)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -220,20 +223,20 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name} try {number}"
 
 
-async def _recorded(perform: Callable[[Occasion], Awaitable[Json]], occasion: Occasion) -> Json:
-    """What is to be recorded of it."""
+async def _perform_and_record(perform: Callable[[ActionCall], Awaitable[Json]], call: ActionCall) -> Json:
+    """Perform the action, and return the record of its outcome."""
     try:
-        result = await perform(occasion)
+        result = await perform(call)
         size = len(encode(result, what="its result"))
     except ActionFailed as error:
-        return failed(error.kind, str(error)).record
+        return error_result(error.kind, str(error)).record
     except ExpressionFailed as error:
-        return failed("expression", str(error)).record
+        return error_result("expression", str(error)).record
     except TooLarge as error:
-        return failed("too-large", str(error)).record
+        return error_result("too-large", str(error)).record
     except NotJson as error:
-        return failed("failed", str(error)).record
-    if size > RESULT_LIMIT:
-        message = f"its result has {size:,} bytes, and {RESULT_LIMIT:,} are allowed: write it to a file"
-        return failed("too-large", message).record
-    return Tried(result).record
+        return error_result("failed", str(error)).record
+    if size > MAX_RESULT_BYTES:
+        message = f"its result has {size:,} bytes, and {MAX_RESULT_BYTES:,} are allowed: write it to a file"
+        return error_result("too-large", message).record
+    return ActionResult(result).record

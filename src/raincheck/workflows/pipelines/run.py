@@ -2,15 +2,16 @@
 
 Theory of operation
 ===================
-The body is run from its beginning by every attempt at the task, so all that it does must come out the same each time.
-It does: what a step does is recorded, and what is decided between steps depends on nothing but records, on the
-arguments and on steps that must have ended before. So steps may end in another order after a crash, and nobody sees it.
+Every attempt at the task runs the body from its start, so the body must be deterministic. It is: the outcome of a step
+is recorded, and the decisions between steps depend only on records, on the arguments and on steps that must have ended
+before. So steps may end in another order after a crash without a visible difference.
 
-One thing depends on the order: when a step fails, those that run beside it are stopped. That a pipeline has failed is
-therefore written down before anything is stopped or undone. An attempt that finds it there looks up what had ended by
-then, begins nothing else, and goes on with the undoing.
+One thing depends on the order: when a step fails, the steps that run beside it are stopped. The failure of a pipeline
+is therefore stored before anything is stopped or compensated. An attempt that finds the failure looks up which steps
+had ended by then, starts no other steps, and continues with the compensation.
 
-What earlier attempts at a pipeline have left, by step: the names of checkpoints begin with that of their step.
+`PreviousAttempts` reads what earlier attempts have recorded, by step: the name of a checkpoint starts with the name of
+its step.
 """
 
 import asyncio
@@ -22,26 +23,26 @@ from typing import TYPE_CHECKING, cast
 from raincheck.core.payload import Json, decode
 from raincheck.core.records import Step as Checkpoint
 from raincheck.engine.execution.context import TaskContext
-from raincheck.engine.execution.local_api import local_desk
+from raincheck.engine.execution.local_api import local_task_api
 from raincheck.errors import ToolError
 from raincheck.workflows.expressions.template import ExpressionFailed, Scope
-from raincheck.workflows.pipelines.retry import Doing, Tried, TriesMade
-from raincheck.workflows.pipelines.step import Ended, Step
+from raincheck.workflows.pipelines.retry import ActionResult, ActionRunner, LiveTries
+from raincheck.workflows.pipelines.step import PipelineStep, StepResult
 
 if TYPE_CHECKING:
     from raincheck.workflows.pipelines.pipeline import Pipeline
 
 
-LATER = datetime.max.replace(tzinfo=UTC)
+FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
 
 
-class Earlier:
-    """The attempts before this one."""
+class PreviousAttempts:
+    """The records of the attempts before this one."""
 
     def __init__(self, task: TaskContext) -> None:
-        self._desk = local_desk(task)
-        journal = self._desk.hold.journal
-        self._recorded = _TriesOnRecord(
+        self._desk = local_task_api(task)
+        journal = self._desk.session.journal
+        self._recorded = _RecordedTries(
             {one.name: one for one in journal.steps if _kind_of(one) == "step"}, journal.artifacts
         )
         self._moments: dict[str, datetime] = {}
@@ -51,53 +52,53 @@ class Earlier:
 
     @property
     def steps(self) -> Collection[str]:
-        """Those that had begun, and had come to something."""
+        """The steps that had started and have a record."""
         return self._moments.keys()
 
-    def moment_of(self, step: str) -> datetime:
-        """When a step had last come to something, as far as earlier attempts know: this one comes after them."""
-        return self._moments.get(step, LATER)
+    def finished_at(self, step: str) -> datetime:
+        """Return when a step last recorded something in earlier attempts. A step without a record there comes last."""
+        return self._moments.get(step, FAR_FUTURE)
 
-    async def end_of(self, step: Step, scope: Scope) -> Ended | None:
-        """How a step ended; None if it had not. Told from records alone: nothing is done, or waited for."""
+    async def replay_step(self, step: PipelineStep, scope: Scope) -> StepResult | None:
+        """Return how a step ended; None if it had not. It only reads records: nothing is run or awaited."""
         try:
             return await step.run(self._recorded, scope)
-        except _NotOnRecord:
+        except _MissingRecord:
             return None
 
-    def leave(self) -> None:
-        """Nothing else that they recorded is looked up."""
-        self._desk.checkpoints.leave_rest()
+    def ignore_rest(self) -> None:
+        """Stop the replay: no other record of earlier attempts is read."""
+        self._desk.checkpoints.ignore_unreplayed()
 
     async def cancel_children(self, steps: Collection[str]) -> None:
-        """Cancel the children of these steps, which nobody waits for any more."""
-        for one in self._desk.hold.journal.steps:
+        """Cancel the children of these steps, which are no longer awaited."""
+        for one in self._desk.session.journal.steps:
             if _kind_of(one) == "spawn" and _step_of(one) in steps:
                 await self._desk.cancel_child(str(decode(one.result)))
 
 
-class _NotOnRecord(Exception):
+class _MissingRecord(Exception):
     pass
 
 
-class _TriesOnRecord:
-    """Tries that earlier attempts have made."""
+class _RecordedTries:
+    """Tries that are replayed from the records of earlier attempts."""
 
     def __init__(self, found: dict[str, Checkpoint], artifacts: Collection[str]) -> None:
         self._found = found
         self._artifacts = artifacts
 
-    async def outcome(self, doing: Doing, name: str, scope: Scope) -> Tried:  # noqa: ARG002 - as others take it
+    async def run_try(self, runner: ActionRunner, name: str, scope: Scope) -> ActionResult:  # noqa: ARG002 - the signature of `Tries`
         if name not in self._found:
-            raise _NotOnRecord
-        return Tried.of(decode(self._found[name].result))
+            raise _MissingRecord
+        return ActionResult.from_record(decode(self._found[name].result))
 
     async def pause(self, seconds: float, name: str) -> None:
-        """If the next try is on record, the time before it has passed."""
+        """Return at once: if the next try is recorded, the wait before it is over."""
 
-    async def keep(self, artifact: str | None, result: Json) -> None:  # noqa: ARG002 - likewise
+    async def store_artifact(self, artifact: str | None, result: Json) -> None:  # noqa: ARG002 - likewise
         if artifact is not None and artifact not in self._artifacts:
-            raise _NotOnRecord
+            raise _MissingRecord
 
 
 def _kind_of(checkpoint: Checkpoint) -> str:
@@ -105,19 +106,19 @@ def _kind_of(checkpoint: Checkpoint) -> str:
 
 
 def _step_of(checkpoint: Checkpoint) -> str:
-    """The step that a checkpoint belongs to: `each` of `each[3] try 2`, and of `sleep each[3] backoff`."""
+    """Return the step that a checkpoint belongs to: `each` for `each[3] try 2`, and for `sleep each[3] backoff`."""
     kind = _kind_of(checkpoint)
     name = checkpoint.name if kind == "step" else checkpoint.name.removeprefix(f"{kind} ")
     return re.split(r"[\[ ]", name, maxsplit=1)[0]
 
 
-FAILURE = "failure"
-"""The variable that tells of the failure: which step it was, which had ended by then, in that order, which others had
-begun, and the errors of those that could not be recorded."""
+FAILURE_VARIABLE = "failure"
+"""The task variable that stores the failure: the step that failed, the steps that had ended by then in that order, the
+other steps that had started, and the errors of steps that could not be recorded."""
 
 
 class PipelineFailed(ToolError):
-    """A pipeline came to no result. The message is for its caller."""
+    """A pipeline failed. The message is for its caller."""
 
     def __init__(self, step: str, message: str) -> None:
         super().__init__(message)
@@ -125,7 +126,7 @@ class PipelineFailed(ToolError):
 
 
 class PipelineRun:
-    """A pipeline on its way."""
+    """A run of a pipeline, by one attempt."""
 
     def __init__(
         self, pipeline: "Pipeline", task: TaskContext, arguments: Mapping[str, Json], restored: Mapping[str, Json]
@@ -133,141 +134,143 @@ class PipelineRun:
         self._pipeline = pipeline
         self._plan = pipeline.plan
         self._task = task
-        self._tries = TriesMade(task)
+        self._tries = LiveTries(task)
         self._input = arguments
         self._restored = restored
-        self._ended: dict[str, Ended] = {
-            step_id: Ended("completed", result) for step_id, result in restored.items() if step_id in self._plan.order
+        self._results: dict[str, StepResult] = {
+            step_id: StepResult("completed", result)
+            for step_id, result in restored.items()
+            if step_id in self._plan.order
         }
-        self._earlier = Earlier(task)
-        self._begun: list[str] = []
+        self._previous = PreviousAttempts(task)
+        self._started: list[str] = []
         self._interrupted: Sequence[str] = ()
 
-    async def to_its_end(self) -> Json:
-        """The pipeline's output.
+    async def run(self) -> Json:
+        """Run the pipeline and return its output.
 
         Raises:
-            PipelineFailed: a step has failed, or the output can't be worked out.
+            PipelineFailed: a step has failed, or the output can't be evaluated.
         """
-        failure = cast("Mapping[str, Json] | None", self._task.variables.get(FAILURE))
+        failure = cast("Mapping[str, Json] | None", self._task.variables.get(FAILURE_VARIABLE))
         if failure is None:
-            failing = await self._go(self._plan.order)
+            failing = await self._run_steps(self._plan.order)
             if failing is None:
                 return self._output()
-            # Again, since something may have come to its end while it was stopped.
-            failure = await self._write_down(failing)
+            # Saved again, since a step may have ended while it was being stopped.
+            failure = await self._save_failure(failing)
         else:
             for step, error in cast("Mapping[str, Json]", failure.get("unrecorded", {})).items():
-                self._ended[step] = Ended("failed", None, error, is_recorded=False)
-            await self._go(cast("Sequence[str]", failure["ended"]), goes_on=True)
+                self._results[step] = StepResult("failed", None, error, is_recorded=False)
+            await self._run_steps(cast("Sequence[str]", failure["ended"]), is_resuming=True)
         self._interrupted = cast("Sequence[str]", failure.get("begun", ()))
-        self._earlier.leave()
-        # Those of this attempt went with their steps. An earlier one may have ended in between.
-        await self._earlier.cancel_children(self._interrupted)
-        undone = await self._undo([*cast("Sequence[str]", failure["ended"]), *self._interrupted])
-        raise self._failed(str(failure["step"]), undone)
+        self._previous.ignore_rest()
+        # The children of this attempt were cancelled with their steps. An earlier attempt may have ended before that.
+        await self._previous.cancel_children(self._interrupted)
+        undone = await self._compensate([*cast("Sequence[str]", failure["ended"]), *self._interrupted])
+        raise self._failure_error(str(failure["step"]), undone)
 
-    async def _go(self, steps: Sequence[str], *, goes_on: bool = False) -> str | None:
-        """Run these steps until they have ended, or until one fails for good: that one is returned."""
-        waiting = [step for step in steps if step not in self._ended]
-        running: dict[asyncio.Task[Ended], str] = {}
+    async def _run_steps(self, steps: Sequence[str], *, is_resuming: bool = False) -> str | None:
+        """Run these steps until they have ended, or until one fails the pipeline. Return that one."""
+        waiting = [step for step in steps if step not in self._results]
+        running: dict[asyncio.Task[StepResult], str] = {}
         try:
             while waiting or running:
-                self._begin(waiting, running)
-                await self._tell(running.values())
+                self._start_ready_steps(waiting, running)
+                await self._report_progress(running.values())
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 ended = self._collect(running)
                 fatal = [step for step in ended if self._is_fatal(step)]
-                if fatal and not goes_on:
+                if fatal and not is_resuming:
                     await self._catch_up()
-                    # Before others are stopped: a later attempt must not take that for a failure of theirs.
-                    await self._write_down(fatal[0])
+                    # Before other steps are stopped: a later attempt must not mistake the stop for their failure.
+                    await self._save_failure(fatal[0])
                     return fatal[0]
         finally:
             await _stop(running)
-            # What came to its end nonetheless has done its work, and may have to be undone.
+            # A step that ended nonetheless has done its work, and may need compensation.
             self._collect({job: step for job, step in running.items() if not job.cancelled() and not job.exception()})
         return None
 
     async def _catch_up(self) -> None:
-        """Take in what had ended in an earlier attempt, and just has not had its turn in this one."""
-        # Steps without a record (skipped, or for no item) had ended if something after them has one.
-        begun = [step for step in self._plan.order if step in self._earlier.steps]
-        reached = {one for step in begun for one in (step, *self._plan.before[step])}
+        """Collect steps that had ended in an earlier attempt, and that this one has not reached yet."""
+        # Steps without a record (skipped, or without items) had ended if a step after them has one.
+        begun = [step for step in self._plan.order if step in self._previous.steps]
+        reached = {one for step in begun for one in (step, *self._plan.predecessors[step])}
         known = -1
-        while known != len(self._ended):
-            known = len(self._ended)
+        while known != len(self._results):
+            known = len(self._results)
             for step in self._plan.order:
-                if step in reached and step not in self._ended and self._may_begin(step):
-                    ended = await self._earlier.end_of(self._pipeline.steps[step], self._scope(step))
+                if step in reached and step not in self._results and self._is_ready(step):
+                    ended = await self._previous.replay_step(self._pipeline.steps[step], self._scope(step))
                     if ended is not None:
-                        self._ended[step] = ended
+                        self._results[step] = ended
 
-    def _may_begin(self, step: str) -> bool:
-        return all(need in self._ended for need in self._plan.needs[step])
+    def _is_ready(self, step: str) -> bool:
+        return all(need in self._results for need in self._plan.needs[step])
 
-    def _begin(self, waiting: list[str], running: dict["asyncio.Task[Ended]", str]) -> None:
+    def _start_ready_steps(self, waiting: list[str], running: dict["asyncio.Task[StepResult]", str]) -> None:
         for step in list(waiting):
             if len(running) >= self._pipeline.model.max_parallel:
                 return
-            if self._may_begin(step):
+            if self._is_ready(step):
                 waiting.remove(step)
-                running[asyncio.create_task(self._run(step), name=f"step {step}")] = step
+                running[asyncio.create_task(self._run_step(step), name=f"step {step}")] = step
 
-    async def _run(self, step: str) -> Ended:
-        self._begun.append(step)
+    async def _run_step(self, step: str) -> StepResult:
+        self._started.append(step)
         return await self._pipeline.steps[step].run(self._tries, self._scope(step))
 
-    def _collect(self, running: dict["asyncio.Task[Ended]", str]) -> list[str]:
+    def _collect(self, running: dict["asyncio.Task[StepResult]", str]) -> list[str]:
         done = {step: job for job, step in running.items() if job.done()}
         found = sorted(done, key=self._plan.order.index)
         for step in found:
-            self._ended[step] = done[step].result()
+            self._results[step] = done[step].result()
             del running[done[step]]
         return found
 
     def _is_fatal(self, step: str) -> bool:
-        return self._ended[step].status == "failed" and self._pipeline.steps[step].model.on_error != "continue"
+        return self._results[step].status == "failed" and self._pipeline.steps[step].model.on_error != "continue"
 
     def _scope(self, step: str) -> dict[str, Json]:
-        before = self._plan.before[step]
-        steps: Json = {one: self._state_of(one).seen for one in self._plan.order if one in before}
+        before = self._plan.predecessors[step]
+        steps: Json = {one: self._result_of(one).for_expressions for one in self._plan.order if one in before}
         return {"input": self._input, "steps": steps}
 
-    def _state_of(self, step: str) -> Ended:
-        """How it ended. What undoes something sees steps that did not, too."""
-        return self._ended.get(step) or Ended("interrupted" if step in self._interrupted else "skipped")
+    def _result_of(self, step: str) -> StepResult:
+        """Return how a step ended. A compensating step also sees steps that did not end."""
+        return self._results.get(step) or StepResult("interrupted" if step in self._interrupted else "skipped")
 
-    async def _write_down(self, failing: str) -> Mapping[str, Json]:
-        """Keep what an attempt has to know that goes on after the failure."""
-        begun = [*self._begun, *(step for step in self._plan.order if step in self._earlier.steps)]
+    async def _save_failure(self, failing: str) -> Mapping[str, Json]:
+        """Store what an attempt that resumes after the failure needs to know."""
+        begun = [*self._started, *(step for step in self._plan.order if step in self._previous.steps)]
         failure: Mapping[str, Json] = {
             "step": failing,
-            "ended": sorted(self._ended, key=self._earlier.moment_of),
-            "begun": [one for one in dict.fromkeys(begun) if one not in self._ended],
-            "unrecorded": {one: ended.error for one, ended in self._ended.items() if not ended.is_recorded},
+            "ended": sorted(self._results, key=self._previous.finished_at),
+            "begun": [one for one in dict.fromkeys(begun) if one not in self._results],
+            "unrecorded": {one: ended.error for one, ended in self._results.items() if not ended.is_recorded},
         }
-        if failure != self._task.variables.get(FAILURE):
-            await self._task.variables.set(FAILURE, failure)
+        if failure != self._task.variables.get(FAILURE_VARIABLE):
+            await self._task.variables.set(FAILURE_VARIABLE, failure)
         return failure
 
-    async def _tell(self, running: Collection[str]) -> None:
-        await self._task.progress(len(self._ended), len(self._plan.order), ", ".join(running))
+    async def _report_progress(self, running: Collection[str]) -> None:
+        await self._task.progress(len(self._results), len(self._plan.order), ", ".join(running))
 
-    async def _undo(self, begun: Sequence[str]) -> dict[str, Ended]:
-        """Undo what has begun, the latest first, where the file says how. Restored steps are another task's."""
-        undone: dict[str, Ended] = {}
+    async def _compensate(self, begun: Sequence[str]) -> dict[str, StepResult]:
+        """Run the declared compensations of steps that started, latest first. Restored steps belong to another task."""
+        undone: dict[str, StepResult] = {}
         for step in reversed(begun):
-            by = self._plan.undoes.get(step)
-            if by is None or by in undone or step in self._restored or self._state_of(step).status == "skipped":
+            by = self._plan.compensations.get(step)
+            if by is None or by in undone or step in self._restored or self._result_of(step).status == "skipped":
                 continue
-            await self._task.progress(len(self._ended), len(self._plan.order), f"{by} (undoes {step})")
+            await self._task.progress(len(self._results), len(self._plan.order), f"{by} (undoes {step})")
             undone[by] = await self._pipeline.steps[by].run(self._tries, self._scope(by))
         return undone
 
-    def _failed(self, step: str, undone: Mapping[str, Ended]) -> PipelineFailed:
-        error = cast("Mapping[str, str]", self._ended[step].error)
-        words = self._pipeline.steps[step].doing.action.words
+    def _failure_error(self, step: str, undone: Mapping[str, StepResult]) -> PipelineFailed:
+        error = cast("Mapping[str, str]", self._results[step].error)
+        words = self._pipeline.steps[step].runner.action.label
         parts = [f"step {step!r} failed ({error['kind']}) at `{words}`: {error['message']}"]
         fine = [by for by, ended in undone.items() if ended.status != "failed"]
         if fine:
@@ -279,18 +282,18 @@ class PipelineRun:
         return PipelineFailed(step, "; ".join(parts))
 
     def _output(self) -> Json:
-        last = self._ended[self._plan.order[-1]]
+        last = self._results[self._plan.order[-1]]
         if self._pipeline.output is None:
             return last.result
-        steps: Json = {one: ended.seen for one, ended in self._ended.items()}
-        env = self._pipeline.surroundings.variables()
+        steps: Json = {one: ended.for_expressions for one, ended in self._results.items()}
+        env = self._pipeline.permissions.environment()
         try:
             return self._pipeline.output.render({"input": self._input, "steps": steps, "env": env})
         except ExpressionFailed as error:
             raise PipelineFailed("output", f"the output can't be worked out: {error}") from error
 
 
-async def _stop(running: Collection["asyncio.Task[Ended]"]) -> None:
+async def _stop(running: Collection["asyncio.Task[StepResult]"]) -> None:
     for job in running:
         job.cancel()
     if running:

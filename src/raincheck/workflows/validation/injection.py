@@ -1,8 +1,7 @@
-"""Reading the arguments of a command as its program does.
+"""Find values in the arguments of a command that would be part of a script, or choose the program.
 
-Programs that take a script, and programs that run another one: which of their arguments those are.
-
-In which arguments of a command no value may be: they would be part of a script, or choose the program.
+The arguments are read as the program reads them. The tables list programs that take a script and programs that run
+another program, with the options that decide which of their arguments these are.
 """
 
 import re
@@ -11,72 +10,72 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from raincheck.workflows.expressions.template import is_open
+from raincheck.workflows.expressions.template import has_expressions
 
 Item: TypeAlias = tuple[int, str]
-"""An argument, and its place in the command."""
+"""An argument, after its index in the command."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of a program, as far as they decide what is its script, or the program behind it."""
+class ProgramOptions:
+    """The options of a program that decide which argument is its script, or the program that it runs."""
 
     code: str = ""
-    """Letters whose argument is a script."""
+    """Option letters whose argument is a script."""
     taking: str = ""
-    """Letters that take an argument, the rest of the item or else the next one."""
+    """Option letters that take an argument: the rest of the item, or else the next item."""
     attached: str = ""
-    """Letters that take the rest of the item, if there is any."""
+    """Option letters that take the rest of the item, if there is any."""
     ending: str = ""
-    """Letters whose argument is the program, so that what follows is for that."""
+    """Option letters whose argument is the program, so that the following items belong to that program."""
     long_code: tuple[str, ...] = ()
     long_taking: tuple[str, ...] = ()
     is_shell: bool = False
-    """Whether the script is the first that is no option, wherever the letter was, and `o` takes the next item."""
+    """Whether the script is the first non-option item, wherever the letter was, and `o` takes the next item."""
     first_is_code: bool = False
-    """Whether the first that is no option is a script, unless an option gave one or a file with one."""
+    """Whether the first non-option item is a script, unless an option gave a script or a file with one."""
     is_wrapper: bool = False
-    """Whether the first that is no option is a program, or an operand before it."""
+    """Whether the first non-option item is a program, or an operand before it."""
 
 
 class OptionReader:
-    """Reads arguments as the program does, up to where its own options end."""
+    """Reads arguments as the program does, up to the end of its own options."""
 
-    def __init__(self, options: Options, items: list[Item]) -> None:
+    def __init__(self, options: ProgramOptions, items: list[Item]) -> None:
         self._options = options
         self.rest = list(items)
-        """What is not read yet."""
+        """The items that are not read yet."""
         self._is_code_next = False
-        self.is_named = False
-        """Whether an option says what to run."""
+        self.names_program = False
+        """Whether an option names what to run."""
         self.values: list[Item] = []
-        """Values in the place of what is to run, if no option says it."""
-        self.is_from_input = False
-        """Whether one says that it is on the standard input."""
+        """Values in the position of what is run, unless an option names it."""
+        self.reads_stdin = False
+        """Whether an item says that the script is on the standard input."""
 
     def scripts(self) -> Iterator[Item]:
-        """The scripts, each with the place of its item."""
+        """Yield the scripts, each with the index of its item."""
         signs = ("-", "+") if self._options.is_shell else ("-",)
         takes_first = self._options.is_wrapper or self._options.first_is_code
         while self.rest:
             place, text = self.rest[0]
             if text in ("-", "--"):
                 self.rest.pop(0)
-                self.is_from_input |= text == "-"
+                self.reads_stdin |= text == "-"
                 break
             if text.startswith(signs):
                 self.rest.pop(0)
                 yield from self._long(place, text) if text.startswith("--") else self._short(place, text)
             elif text.startswith("{{") and not (self._is_code_next or takes_first):
-                # It may stand for an empty list, and what follows is read as if it were not there.
+                # The value may be an empty list. Then the program reads what follows as if the item were not there.
                 self.values.append(self.rest.pop(0))
             else:
                 break
-        if (self._options.is_shell and self._is_code_next) or (self._options.first_is_code and not self.is_named):
+        if (self._options.is_shell and self._is_code_next) or (self._options.first_is_code and not self.names_program):
             yield from self._next()
 
     def _next(self) -> Iterator[Item]:
-        """The next item, and what may be it if a value stands for an empty list."""
+        """Yield the next item, and the items that may take its position if a value is an empty list."""
         while self.rest:
             place, text = self.rest.pop(0)
             yield place, text
@@ -85,10 +84,10 @@ class OptionReader:
 
     def _long(self, place: int, text: str) -> Iterator[Item]:
         name, equals, value = text[2:].partition("=")
-        if is_open(name):
+        if has_expressions(name):
             yield place, text
         elif name in self._options.long_code:
-            self.is_named = True
+            self.names_program = True
             yield from [(place, value)] if equals else self._next()
         elif not equals and name in self._options.long_taking:
             del self.rest[:1]
@@ -97,7 +96,7 @@ class OptionReader:
         constant = text.split("{{")[0]
         if self._options.is_shell:
             self._is_code_next |= any(letter in self._options.code for letter in constant)
-            self.is_from_input |= "s" in constant
+            self.reads_stdin |= "s" in constant
             del self.rest[: sum(letter in self._options.taking for letter in constant)]
         else:
             for at, letter in enumerate(constant[1:], 1):
@@ -107,67 +106,69 @@ class OptionReader:
                 if letter in self._options.attached:
                     return
         if constant != text:
-            # The value could add the letter.
+            # The value could add the option letter.
             yield place, text
 
     def _argument(self, letter: str, attached: Item) -> Iterator[Item]:
         if letter in self._options.code:
-            self.is_named = True
+            self.names_program = True
             yield from [attached] if attached[1] else self._next()
         elif not attached[1]:
             del self.rest[:1]
         if letter in self._options.ending:
             self.rest.clear()
-            self.is_named = True
+            self.names_program = True
 
 
 @dataclass(frozen=True)
 class Wrapper:
     """A program that runs the command that follows its own arguments."""
 
-    options: Options
+    options: ProgramOptions
     operands: int = 0
-    """How many of its own come before the command."""
+    """The number of its own operands before the command."""
     takes_assignments: bool = False
     is_shell: bool = False
-    """Whether what follows is handed to a shell, or may be."""
+    """Whether the following items are passed to a shell, or may be."""
 
 
 def _wrapper(taking: str = "", *long_taking: str, operands: int = 0, is_shell: bool = False) -> Wrapper:
-    options = Options(taking=taking, long_taking=long_taking, is_wrapper=True)
+    options = ProgramOptions(taking=taking, long_taking=long_taking, is_wrapper=True)
     return Wrapper(options, operands, takes_assignments=False, is_shell=is_shell)
 
 
 INTERPRETERS = (
     (
         re.compile(r"(?:r?bash|[akz]?sh|dash|m?ksh\d*|t?csh)[\d.-]*"),
-        Options("c", "oO", long_taking=("rcfile", "init-file"), is_shell=True),
+        ProgramOptions("c", "oO", long_taking=("rcfile", "init-file"), is_shell=True),
     ),
     (
         re.compile(r"fish"),
-        Options("cC", "dDfop", long_code=("command", "init-command"), long_taking=("debug", "features", "profile")),
+        ProgramOptions(
+            "cC", "dDfop", long_code=("command", "init-command"), long_taking=("debug", "features", "profile")
+        ),
     ),
-    (re.compile(r"(?:python|pypy).*"), Options("c", "WX", ending="cm", long_taking=("check-hash-based-pycs",))),
-    (re.compile(r"perl[\d.]*"), Options("eE", "I", "DFMVdimx")),
-    (re.compile(r"ruby[\d.]*"), Options("e", "CEIr", "FKix", long_taking=("encoding",))),
+    (re.compile(r"(?:python|pypy).*"), ProgramOptions("c", "WX", ending="cm", long_taking=("check-hash-based-pycs",))),
+    (re.compile(r"perl[\d.]*"), ProgramOptions("eE", "I", "DFMVdimx")),
+    (re.compile(r"ruby[\d.]*"), ProgramOptions("e", "CEIr", "FKix", long_taking=("encoding",))),
     (
         re.compile(r"node(?:js)?[\d.]*"),
-        Options(
+        ProgramOptions(
             "ep",
             "Cr",
             long_code=("eval", "print"),
             long_taking=("require", "import", "conditions", "loader", "experimental-loader", "input-type"),
         ),
     ),
-    (re.compile(r"php[\d.]*"), Options("rBRE", "cdz", ending="f")),
-    (re.compile(r"lua(?:jit)?[\d.]*"), Options("e", "l")),
-    (re.compile(r"[gmn]?awk"), Options("e", "Fv", ending="f", long_taking=("assign",), first_is_code=True)),
-    (re.compile(r"g?sed"), Options("e", "l", ending="f", long_code=("expression",), first_is_code=True)),
+    (re.compile(r"php[\d.]*"), ProgramOptions("rBRE", "cdz", ending="f")),
+    (re.compile(r"lua(?:jit)?[\d.]*"), ProgramOptions("e", "l")),
+    (re.compile(r"[gmn]?awk"), ProgramOptions("e", "Fv", ending="f", long_taking=("assign",), first_is_code=True)),
+    (re.compile(r"g?sed"), ProgramOptions("e", "l", ending="f", long_code=("expression",), first_is_code=True)),
 )
-"""Patterns for names, and where scripts are among the arguments."""
+"""Patterns of program names, with the options that show where scripts are among the arguments."""
 
 ENV = Wrapper(
-    Options("S", "uC", long_code=("split-string",), long_taking=("unset", "chdir"), is_wrapper=True),
+    ProgramOptions("S", "uC", long_code=("split-string",), long_taking=("unset", "chdir"), is_wrapper=True),
     takes_assignments=True,
 )
 _SUDO = ("user", "group", "host", "prompt", "chdir", "chroot", "close-from", "command-timeout", "other-user")
@@ -175,7 +176,7 @@ _XARGS = ("arg-file", "delimiter", "max-args", "max-chars", "max-lines", "max-pr
 
 WRAPPERS = {
     "env": ENV,
-    "sudo": Wrapper(Options(taking="CDghpRrTtUu", long_taking=_SUDO, is_wrapper=True), takes_assignments=True),
+    "sudo": Wrapper(ProgramOptions(taking="CDghpRrTtUu", long_taking=_SUDO, is_wrapper=True), takes_assignments=True),
     "doas": _wrapper("Cu"),
     "timeout": _wrapper("ks", "signal", "kill-after", operands=1),
     "nice": _wrapper("n", "adjustment"),
@@ -199,33 +200,35 @@ STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 """Names of the standard input."""
 
 RUNS_NEXT = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-"""Arguments of `find` after which there is a command."""
+"""Arguments of `find` that are followed by a command."""
 
 
-def options_of(program: str) -> Options | None:
-    """Those of a program that takes a script."""
+def options_of(program: str) -> ProgramOptions | None:
+    """Return the options of a program that takes a script; None for other programs."""
     name = program.rpartition("/")[2]
     return next((options for names, options in INTERPRETERS if names.fullmatch(name)), None)
 
 
-PASTED = (
+VALUE_IN_SCRIPT = (
     "values must not become part of a script: use `shell:` with `env:`, or pass the value as a further argument "
     "after a constant script"
 )
-READ = "values must not become a script, and this program reads its script from there: give it a constant one"
-CHOSEN = "callers must not choose the program: make it constant"
+VALUE_IS_SCRIPT = (
+    "values must not become a script, and this program reads its script from there: give it a constant one"
+)
+VALUE_IS_PROGRAM = "callers must not choose the program: make it constant"
 
-INPUT = -1
-"""The place of what a command reads from its standard input."""
+STDIN_INDEX = -1
+"""The index that stands for the standard input of a command."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _ONLY_A_VALUE = re.compile(r"{{.*}}", re.DOTALL)
 
 
-def find_pasted(argv: Sequence[str], stdin: str = "") -> Iterator[tuple[int, str]]:
-    """The places of values that would be part of a script or choose the program, and what to do about each."""
+def find_injections(argv: Sequence[str], stdin: str = "") -> Iterator[tuple[int, str]]:
+    """Yield the index of each value that would be part of a script or choose the program, and how to fix it."""
     for place, message in _command(list(enumerate(argv))):
-        if place != INPUT or is_open(stdin):
+        if place != STDIN_INDEX or has_expressions(stdin):
             yield place, message
 
 
@@ -234,7 +237,7 @@ def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
         return
     name = items[0][1].rpartition("/")[2]
     if name in WRAPPERS:
-        yield from _behind(WRAPPERS[name], items[1:])
+        yield from _check_wrapped(WRAPPERS[name], items[1:])
     if name == "find":
         for number, (_, text) in enumerate(items):
             if text in RUNS_NEXT:
@@ -244,34 +247,34 @@ def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
         return
     reading = OptionReader(options, items[1:])
     scripts = list(reading.scripts())
-    yield from ((place, PASTED) for place, text in scripts if is_open(text))
-    if scripts or reading.is_named:
+    yield from ((place, VALUE_IN_SCRIPT) for place, text in scripts if has_expressions(text))
+    if scripts or reading.names_program:
         return
-    files = [] if reading.is_from_input else [*reading.values, *reading.rest[:1]]
-    yield from ((place, CHOSEN) for place, text in files if is_open(text))
+    files = [] if reading.reads_stdin else [*reading.values, *reading.rest[:1]]
+    yield from ((place, VALUE_IS_PROGRAM) for place, text in files if has_expressions(text))
     if not files or files[-1][1] in STDIN:
-        yield INPUT, READ
+        yield STDIN_INDEX, VALUE_IS_SCRIPT
 
 
-def _behind(wrapper: Wrapper, items: list[Item]) -> Iterator[tuple[int, str]]:
+def _check_wrapped(wrapper: Wrapper, items: list[Item]) -> Iterator[tuple[int, str]]:
     reading = OptionReader(wrapper.options, items)
     for place, text in reading.scripts():
-        # What `env` splits is read in the place of its option, again with options first.
-        if is_open(text):
-            yield place, PASTED
+        # `env -S` splits its text and reads the words in the position of the option, again with options first.
+        if has_expressions(text):
+            yield place, VALUE_IN_SCRIPT
         else:
-            yield from _behind(ENV, [*((place, word) for word in _words(text)), *reading.rest])
+            yield from _check_wrapped(ENV, [*((place, word) for word in _words(text)), *reading.rest])
         return
     operands, rest = reading.rest[: wrapper.operands], reading.rest[wrapper.operands :]
-    # One that is nothing but a value may be a list, whose next item would be the program.
-    yield from ((place, CHOSEN) for place, text in operands if _ONLY_A_VALUE.fullmatch(text))
+    # An operand that is nothing but a value may be a list, whose next item would be the program.
+    yield from ((place, VALUE_IS_PROGRAM) for place, text in operands if _ONLY_A_VALUE.fullmatch(text))
     if wrapper.is_shell:
-        yield from ((place, PASTED) for place, text in rest if is_open(text))
+        yield from ((place, VALUE_IN_SCRIPT) for place, text in rest if has_expressions(text))
         return
     while wrapper.takes_assignments and rest and _ASSIGNMENT.match(rest[0][1]):
         rest.pop(0)
-    if rest and is_open(rest[0][1]):
-        yield rest[0][0], CHOSEN
+    if rest and has_expressions(rest[0][1]):
+        yield rest[0][0], VALUE_IS_PROGRAM
     yield from _command(rest)
 
 

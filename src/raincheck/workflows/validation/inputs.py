@@ -1,7 +1,4 @@
-"""Whether what a file gives as JSON Schemas are some, and whether defaults are what they ask for.
-
-The arguments of a workflow: checked against its schema, with what was left out filled in.
-"""
+"""Check the JSON Schemas that a file declares, and that their defaults match them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -12,24 +9,24 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from raincheck.workflows.parsing.models import object_schema
-from raincheck.workflows.parsing.source import Route
+from raincheck.workflows.parsing.source import KeyPath
 
 
-def check_properties(properties: Mapping[str, Any]) -> Iterator[tuple[Route, str]]:
-    """What is wrong with schemas by name."""
+def check_properties(properties: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the errors of schemas by name."""
     for name, schema in object_schema(properties)["properties"].items():
         for route, message in _check_one_schema(schema):
             yield (name, *route), message
 
 
-def _check_one_schema(schema: Any) -> Iterator[tuple[Route, str]]:  # noqa: ANN401 - whatever the file says
+def _check_one_schema(schema: Any) -> Iterator[tuple[KeyPath, str]]:  # noqa: ANN401 - any YAML value
     if not isinstance(schema, dict):
         yield (), "a JSON Schema is a mapping, such as {type: string}"
         return
     yield from _check_schema(cast("dict[str, Any]", schema))
 
 
-def _check_schema(schema: dict[str, Any]) -> Iterator[tuple[Route, str]]:
+def _check_schema(schema: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     try:
         Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
     except SchemaError as error:
@@ -38,18 +35,18 @@ def _check_schema(schema: dict[str, Any]) -> Iterator[tuple[Route, str]]:
     if "default" not in schema:
         return
     try:
-        for message in misfits(schema, schema["default"]):
+        for message in schema_errors(schema, schema["default"]):
             yield ("default",), f"the default is not what the schema asks for: {message}"
     except Unresolvable as error:
         yield (), f"it refers to what is not there: {error}"
 
 
-def misfits(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    """How a value is not what a schema asks for.
+def schema_errors(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    """Yield the errors of a value against a schema.
 
     Raises:
-        Unresolvable: the schema refers to what is not there.
+        Unresolvable: the schema has a reference that can't be resolved.
     """
-    # With an empty registry, so that no schema makes us fetch anything.
+    # The registry is empty, so that no schema makes us fetch a remote reference.
     validator: Any = Draft202012Validator(schema, registry=Registry())
     yield from (error.message for error in validator.iter_errors(value))

@@ -1,8 +1,6 @@
-"""What is wrong with a pipeline, beyond what its model sees: all of it, before anything is run.
+"""Check a pipeline beyond its schema: every error is reported before anything runs.
 
-Which step of a pipeline comes before which.
-
-Workflows that run each other as steps.
+`Plan` is the order of a pipeline's steps. `check_cycles` finds workflows that run each other as steps without end.
 """
 
 from collections import Counter
@@ -11,41 +9,41 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
-from raincheck.workflows.definition import Fault
-from raincheck.workflows.expressions.names import Names, check_expression, check_text
+from raincheck.workflows.definition import Diagnostic
+from raincheck.workflows.expressions.names import AllowedNames, check_expression, check_text
 from raincheck.workflows.parsing.models import (
-    RESERVED,
+    RESERVED_INPUTS,
     CompensateModel,
     MachineModel,
     PipelineModel,
     StepModel,
     WorkflowModel,
 )
-from raincheck.workflows.parsing.source import Route, Source
-from raincheck.workflows.permissions import Surroundings
+from raincheck.workflows.parsing.source import KeyPath, Source
+from raincheck.workflows.permissions import Permissions
 from raincheck.workflows.validation.inputs import check_properties
-from raincheck.workflows.validation.steps import check_reach, texts_in, values_of
+from raincheck.workflows.validation.steps import check_references, templates_in, texts_in
 
 
-def cycle_faults(models: Mapping[str, WorkflowModel], sources: Mapping[str, Source]) -> Iterator[Fault]:
-    """Workflows that would run themselves, by whatever way, without end."""
+def check_cycles(models: Mapping[str, WorkflowModel], sources: Mapping[str, Source]) -> Iterator[Diagnostic]:
+    """Yield an error for each workflow that would run itself without end, directly or through others."""
     runs = {name: _children(one) for name, one in models.items()}
     for name, children in runs.items():
-        way = _way_back(name, runs)
+        way = _find_cycle(name, runs)
         if way is not None:
             message = f"this workflow runs itself without end: {' -> '.join(way)}"
-            yield sources[name].fault(("workflows", name, *children[way[1]]), message)
+            yield sources[name].diagnostic(("workflows", name, *children[way[1]]), message)
 
 
-def _children(model: WorkflowModel) -> dict[str, Route]:
-    """The workflows that it runs, each with the way to the first place that does."""
-    found: dict[str, Route] = {}
+def _children(model: WorkflowModel) -> dict[str, KeyPath]:
+    """Return the workflows that a workflow runs, each with the path of its first use."""
+    found: dict[str, KeyPath] = {}
     for child, route in _runs(model):
         found.setdefault(child, route)
     return found
 
 
-def _runs(model: WorkflowModel) -> Iterator[tuple[str, Route]]:
+def _runs(model: WorkflowModel) -> Iterator[tuple[str, KeyPath]]:
     if isinstance(model, PipelineModel):
         for place, step in enumerate(model.steps):
             if step.workflow is not None:
@@ -56,7 +54,7 @@ def _runs(model: WorkflowModel) -> Iterator[tuple[str, Route]]:
                 yield state.action.workflow, ("states", name, "action", "workflow")
 
 
-def _way_back(start: str, runs: Mapping[str, Mapping[str, Route]]) -> tuple[str, ...] | None:
+def _find_cycle(start: str, runs: Mapping[str, Mapping[str, KeyPath]]) -> tuple[str, ...] | None:
     ways: list[tuple[str, ...]] = [(start,)]
     seen: set[str] = set()
     while ways:
@@ -72,19 +70,19 @@ def _way_back(start: str, runs: Mapping[str, Mapping[str, Route]]) -> tuple[str,
 
 @dataclass(frozen=True)
 class Plan:
-    """The order of the steps. Those that undo others are no part of it: they run if the pipeline fails."""
+    """The order of the steps. Compensating steps are not part of it: they run if the pipeline fails."""
 
     order: tuple[str, ...]
-    """The steps as the file has them."""
+    """The steps in the order of the file."""
     needs: Mapping[str, tuple[str, ...]]
-    undoes: Mapping[str, str]
-    """What undoes a step, by the step."""
-    before: Mapping[str, frozenset[str]]
-    """All that has ended when a step begins. Whoever undoes something may use every step."""
+    compensations: Mapping[str, str]
+    """The compensating step of each step that has one."""
+    predecessors: Mapping[str, frozenset[str]]
+    """All steps that have ended when a step starts. A compensating step may use every step."""
 
     @classmethod
-    def of(cls, model: PipelineModel) -> "Plan":
-        """The plan. Needs that are unknown or go round in a circle lead nowhere in it: they are found elsewhere."""
+    def from_model(cls, model: PipelineModel) -> "Plan":
+        """Create the plan. Unknown or cyclic needs lead nowhere in it: other checks report them."""
         undoes = {one.id: one.on_error.compensate for one in model.steps if isinstance(one.on_error, CompensateModel)}
         order = tuple(one.id for one in model.steps if one.id not in undoes.values())
         steps = {one.id: one for one in model.steps}
@@ -97,7 +95,7 @@ class Plan:
         return cls(order, needs, undoes, before)
 
     def cycle(self) -> tuple[str, ...] | None:
-        """Steps that need each other in a circle, the first of them at both ends."""
+        """Return steps that need each other in a cycle, with the first of them at both ends."""
         done: set[str] = set()
         for start in self.order:
             found = self._cycle_from(start, [], done)
@@ -129,40 +127,40 @@ def _before(step: str, needs: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     return frozenset(found)
 
 
-Finding: TypeAlias = tuple[Route, str]
-"""Where something is wrong within a pipeline, and what."""
+Problem: TypeAlias = tuple[KeyPath, str]
+"""The path of an error within a pipeline, and its message."""
 
-WAITING = frozenset({"ask", "sample", "workflow", "sleep"})
-"""Kinds that wait by means of the task. What they are asked must be the same after a restart, so without `env`."""
+WAITING_KINDS = frozenset({"ask", "sample", "workflow", "sleep"})
+"""Kinds that wait through the task's context. Their requests must be the same after a restart, so without `env`."""
 
 
-def find_faults(model: PipelineModel, name: str, source: Source, surroundings: Surroundings) -> list[Fault]:
-    """Every fault of a pipeline."""
-    plan = Plan.of(model)
-    names = Names(frozenset(model.input), frozenset(one.id for one in model.steps), frozenset(), surroundings.env)
+def check_pipeline(model: PipelineModel, name: str, source: Source, permissions: Permissions) -> list[Diagnostic]:
+    """Return every error of a pipeline."""
+    plan = Plan.from_model(model)
+    names = AllowedNames(frozenset(model.input), frozenset(one.id for one in model.steps), frozenset(), permissions.env)
     findings = chain(
-        check_inputs(model, names.without("steps")),
+        check_inputs(model, names.without_roots("steps")),
         _ids(model),
         _order(model, plan),
-        _undoing(model, plan),
-        _steps(model, plan, names, surroundings),
+        _check_compensations(model, plan),
+        _steps(model, plan, names, permissions),
         _output(model, plan, names),
     )
-    return [source.fault(("workflows", name, *route), message) for route, message in findings]
+    return [source.diagnostic(("workflows", name, *route), message) for route, message in findings]
 
 
-def check_inputs(model: WorkflowModel, names: Names) -> Iterator[Finding]:
-    """What is wrong with what a workflow takes, and with what it says that a task is about."""
-    for name in sorted(RESERVED & model.input.keys()):
+def check_inputs(model: WorkflowModel, names: AllowedNames) -> Iterator[Problem]:
+    """Yield the errors of a workflow's input and of its subject."""
+    for name in sorted(RESERVED_INPUTS & model.input.keys()):
         yield ("input", name), f"no input can be called {name!r}: choose another name"
     for route, message in check_properties(model.input):
         yield ("input", *route), message
     if model.subject is not None:
-        for message in check_text(model.subject, names.without("env")):
+        for message in check_text(model.subject, names.without_roots("env")):
             yield ("subject",), message
 
 
-def _ids(model: PipelineModel) -> Iterator[Finding]:
+def _ids(model: PipelineModel) -> Iterator[Problem]:
     counted = Counter(step.id for step in model.steps)
     seen: set[str] = set()
     for place, step in enumerate(model.steps):
@@ -171,12 +169,12 @@ def _ids(model: PipelineModel) -> Iterator[Finding]:
         seen.add(step.id)
 
 
-def _order(model: PipelineModel, plan: Plan) -> Iterator[Finding]:
+def _order(model: PipelineModel, plan: Plan) -> Iterator[Problem]:
     known = {step.id for step in model.steps}
     places = {step.id: place for place, step in enumerate(model.steps)}
     for place, step in enumerate(model.steps):
         for number, need in enumerate(step.needs or ()):
-            at: Route = ("steps", place, "needs", number)
+            at: KeyPath = ("steps", place, "needs", number)
             if need not in known:
                 yield at, f"there is no step {need!r}: there is {', '.join(sorted(known))}"
             elif need not in plan.order:
@@ -187,16 +185,16 @@ def _order(model: PipelineModel, plan: Plan) -> Iterator[Finding]:
         yield ("steps", places[cycle[0]], "needs"), message
 
 
-def _undoing(model: PipelineModel, plan: Plan) -> Iterator[Finding]:
+def _check_compensations(model: PipelineModel, plan: Plan) -> Iterator[Problem]:
     known = {step.id for step in model.steps}
     for place, step in enumerate(model.steps):
-        by = plan.undoes.get(step.id)
-        at: Route = ("steps", place, "on_error", "compensate")
+        by = plan.compensations.get(step.id)
+        at: KeyPath = ("steps", place, "on_error", "compensate")
         if by is not None and by not in known:
             yield at, f"there is no step {by!r}: there is {', '.join(sorted(known))}"
         elif by == step.id:
             yield at, "a step can't undo itself: name another"
-        elif step.id in plan.undoes.values():
+        elif step.id in plan.compensations.values():
             if step.needs:
                 yield ("steps", place, "needs"), "a step that undoes another needs nothing: remove it"
             if step.on_error != "fail":
@@ -205,20 +203,20 @@ def _undoing(model: PipelineModel, plan: Plan) -> Iterator[Finding]:
         yield ("steps",), "all steps only run to undo others: add one that does something"
 
 
-def _steps(model: PipelineModel, plan: Plan, names: Names, surroundings: Surroundings) -> Iterator[Finding]:
+def _steps(model: PipelineModel, plan: Plan, names: AllowedNames, permissions: Permissions) -> Iterator[Problem]:
     for place, step in enumerate(model.steps):
-        at: Route = ("steps", place)
-        before = plan.before.get(step.id, frozenset())
-        after = frozenset(one for one in plan.order if step.id in plan.before[one] and one not in before)
-        here = names.at(before, step.id, after)
-        for route, message in chain(_control(step, here), _values(step, here), check_reach(step, surroundings)):
+        at: KeyPath = ("steps", place)
+        before = plan.predecessors.get(step.id, frozenset())
+        after = frozenset(one for one in plan.order if step.id in plan.predecessors[one] and one not in before)
+        here = names.for_step(before, step.id, after)
+        for route, message in chain(_control(step, here), _values(step, here), check_references(step, permissions)):
             yield (*at, *route), message
 
 
-def _control(step: StepModel, names: Names) -> Iterator[Finding]:
-    """What decides whether and how often a step runs. It must be the same after a restart."""
-    plain = names.without("env")
-    rounds = plain.adding("result", "round", *(("item", "index") if step.for_each is not None else ()))
+def _control(step: StepModel, names: AllowedNames) -> Iterator[Problem]:
+    """Check the expressions that decide whether and how often a step runs. They must be the same after a restart."""
+    plain = names.without_roots("env")
+    rounds = plain.with_roots("result", "round", *(("item", "index") if step.for_each is not None else ()))
     said_of = (("if", step.condition, plain), ("for_each", step.for_each, plain), ("until", step.until, rounds))
     for key, said, those in said_of:
         if isinstance(said, str):
@@ -229,17 +227,17 @@ def _control(step: StepModel, names: Names) -> Iterator[Finding]:
                 yield from ((route, message) for message in check_text(text, those))
 
 
-def _values(step: StepModel, names: Names) -> Iterator[Finding]:
-    if step.kind in WAITING:
-        names = names.without("env")
+def _values(step: StepModel, names: AllowedNames) -> Iterator[Problem]:
+    if step.kind in WAITING_KINDS:
+        names = names.without_roots("env")
     if step.for_each is not None:
-        names = names.adding("item", "index")
+        names = names.with_roots("item", "index")
     if step.until is not None:
-        names = names.adding("round")
-    for route, text in values_of(step):
+        names = names.with_roots("round")
+    for route, text in templates_in(step):
         yield from ((route, message) for message in check_text(text, names))
 
 
-def _output(model: PipelineModel, plan: Plan, names: Names) -> Iterator[Finding]:
+def _output(model: PipelineModel, plan: Plan, names: AllowedNames) -> Iterator[Problem]:
     for route, text in texts_in(model.output, ("output",)):
-        yield from ((route, message) for message in check_text(text, names.at(frozenset(plan.order))))
+        yield from ((route, message) for message in check_text(text, names.for_step(frozenset(plan.order))))

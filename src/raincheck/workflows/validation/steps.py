@@ -1,10 +1,8 @@
-"""Whether what a step reaches for is there: commands, functions, servers, hosts, workflows, folders.
+"""Check the references of a step, the values it passes on, and the servers that a file declares.
 
-Whether what a step hands on can be taken: by a workflow, by a function, by whoever is asked.
-
-Where a step has values that may hold expressions.
-
-What is wrong with the servers that a file names.
+A step refers to commands, functions, servers, hosts, workflows and folders, which must exist and be allowed. It passes
+values to a workflow, a function or the user, which must accept them. `templates_in` finds the values of a step that may
+contain expressions.
 """
 
 import inspect
@@ -20,9 +18,9 @@ from raincheck.errors import InvalidValue
 from raincheck.workflows.actions.base import ActionFailed
 from raincheck.workflows.actions.http import check_url
 from raincheck.workflows.actions.python import find_function
-from raincheck.workflows.expressions.names import Names, check_text
+from raincheck.workflows.expressions.names import AllowedNames, check_text
 from raincheck.workflows.expressions.sandbox import text_of
-from raincheck.workflows.expressions.template import InvalidExpression, Text, is_open
+from raincheck.workflows.expressions.template import InvalidExpression, TextTemplate, has_expressions
 from raincheck.workflows.parsing import source
 from raincheck.workflows.parsing.models import (
     ActionModel,
@@ -33,19 +31,19 @@ from raincheck.workflows.parsing.models import (
     ServerModel,
     object_schema,
 )
-from raincheck.workflows.parsing.source import Route
-from raincheck.workflows.permissions import Surroundings
-from raincheck.workflows.validation.injection import INPUT, find_pasted
-from raincheck.workflows.validation.inputs import check_properties, misfits
+from raincheck.workflows.parsing.source import KeyPath
+from raincheck.workflows.permissions import Permissions
+from raincheck.workflows.validation.injection import STDIN_INDEX, find_injections
+from raincheck.workflows.validation.inputs import check_properties, schema_errors
 
 
-def values_of(step: ActionModel) -> Iterator[tuple[Route, str]]:
-    """Every text that is a template, with the way to it."""
+def templates_in(step: ActionModel) -> Iterator[tuple[KeyPath, str]]:
+    """Yield every text of a step that is a template, with its path."""
     for route, value in _fields(step):
         yield from texts_in(value, route)
 
 
-def _fields(step: ActionModel) -> Iterator[tuple[Route, Any]]:
+def _fields(step: ActionModel) -> Iterator[tuple[KeyPath, Any]]:
     yield ("run", "argv"), getattr(step.run, "argv", None)
     for name in ("env", "cwd", "stdin"):
         yield ("run", name), getattr(step.run, name, None)
@@ -62,8 +60,8 @@ def _fields(step: ActionModel) -> Iterator[tuple[Route, Any]]:
     yield ("sleep",), step.sleep
 
 
-def texts_in(value: Any, route: Route) -> Iterator[tuple[Route, str]]:  # noqa: ANN401 - whatever the file says
-    """Every text in a value, with the way to it."""
+def texts_in(value: Any, route: KeyPath) -> Iterator[tuple[KeyPath, str]]:  # noqa: ANN401 - any YAML value
+    """Yield every text in a value, with its path."""
     if isinstance(value, str):
         yield route, value
     elif isinstance(value, Mapping):
@@ -74,12 +72,12 @@ def texts_in(value: Any, route: Route) -> Iterator[tuple[Route, str]]:  # noqa: 
             yield from texts_in(one, (*route, place))
 
 
-PLAIN = frozenset({"string", "number", "integer", "boolean"})
-"""What a single field of a form can hold."""
+FORM_FIELD_TYPES = frozenset({"string", "number", "integer", "boolean"})
+"""The types of a form field with a single value."""
 
 
-def check_for_workflow(name: str, takes: Properties, given: Mapping[str, Any]) -> Iterator[tuple[Route, str]]:
-    """What is wrong with the arguments for a workflow, as far as it is known before they are worked out."""
+def check_for_workflow(name: str, takes: Properties, given: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the errors of the arguments for a workflow, as far as they are known before expressions are evaluated."""
     schema = object_schema(takes)
     for missing in sorted(set(schema["required"]) - given.keys()):
         yield (), f"workflow {name!r} needs {missing!r} too"
@@ -87,21 +85,21 @@ def check_for_workflow(name: str, takes: Properties, given: Mapping[str, Any]) -
         if argument not in takes:
             known = ", ".join(sorted(takes)) or "nothing"
             yield (argument,), f"workflow {name!r} does not take {argument!r}: it takes {known}"
-        elif not any(is_open(text) for _, text in texts_in(value, ())):
+        elif not any(has_expressions(text) for _, text in texts_in(value, ())):
             yield from (((argument,), message) for message in _misfits(schema["properties"][argument], value))
 
 
 def _misfits(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    # A schema that is none is told of where it stands.
+    # An invalid schema is reported where it is declared.
     if any(check_properties({"": schema})):
         return
     with suppress(Unresolvable, RecursionError):
-        yield from misfits(schema, value)
+        yield from schema_errors(schema, value)
 
 
-def check_for_function(function: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[Route, str]]:
-    """What is wrong with the names of the arguments for a function."""
-    # What is written in C may have no signature.
+def check_for_function(function: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the errors of the argument names for a function."""
+    # A function written in C may have no signature.
     with suppress(ValueError):
         signature = inspect.signature(function)
         try:
@@ -110,15 +108,15 @@ def check_for_function(function: Callable[..., Any], given: Mapping[str, Any]) -
             yield (), f"it can't be called like that: {error}"
 
 
-def check_question(fields: Mapping[str, Any]) -> Iterator[tuple[Route, str]]:
-    """What is wrong with the fields of a form, which are single values, or some out of a list."""
+def check_form(fields: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the errors of the fields of a form, which are single values, or several choices from a list."""
     if fields.get("type") == "object" and isinstance(fields.get("properties"), Mapping):
         yield (), "name the fields alone, without `type` and `properties`: {ok: {type: boolean}}"
         return
     wrong = list(check_properties(fields))
     yield from wrong
     for name in fields.keys() - {route[0] for route, _ in wrong}:
-        if not _is_plain(fields[name]):
+        if not _is_form_field(fields[name]):
             message = (
                 "nobody can be asked for this: a field is of type string, number, integer or boolean, or an array "
                 "whose items are an enum"
@@ -126,23 +124,23 @@ def check_question(fields: Mapping[str, Any]) -> Iterator[tuple[Route, str]]:
             yield (name,), message
 
 
-def _is_plain(schema: Mapping[str, Any]) -> bool:
-    if schema.get("type") in PLAIN:
+def _is_form_field(schema: Mapping[str, Any]) -> bool:
+    if schema.get("type") in FORM_FIELD_TYPES:
         return True
     items: Any = schema.get("items")
     is_choice = isinstance(items, Mapping) and not items.keys().isdisjoint({"enum", "anyOf"})
     return schema.get("type") == "array" and is_choice
 
 
-_WITH: Route = ("with",)
+_WITH: KeyPath = ("with",)
 
 
-def check_reach(step: ActionModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
-    """What a step reaches for in vain."""
+def check_references(step: ActionModel, permissions: Permissions) -> Iterator[tuple[KeyPath, str]]:
+    """Yield an error for each reference of a step that does not exist or is not allowed."""
     if step.run is not None:
-        yield from _run(step.run, surroundings)
+        yield from _run(step.run, permissions)
     if step.http is not None:
-        yield from _http(step.http, surroundings)
+        yield from _http(step.http, permissions)
     if step.python is not None:
         try:
             function = find_function(step.python)
@@ -150,94 +148,94 @@ def check_reach(step: ActionModel, surroundings: Surroundings) -> Iterator[tuple
             yield ("python",), str(error)
         else:
             yield from (((*_WITH, *route), message) for route, message in check_for_function(function, step.arguments))
-    if step.call is not None and step.call.server not in surroundings.servers:
-        known = ", ".join(sorted(surroundings.servers)) or "none"
+    if step.call is not None and step.call.server not in permissions.servers:
+        known = ", ".join(sorted(permissions.servers)) or "none"
         yield ("call", "server"), f"there is no server {step.call.server!r} in `servers`: there is {known}"
-    if step.workflow is not None and step.workflow not in surroundings.workflows:
-        known = ", ".join(sorted(surroundings.workflows))
+    if step.workflow is not None and step.workflow not in permissions.workflows:
+        known = ", ".join(sorted(permissions.workflows))
         yield ("workflow",), f"there is no workflow {step.workflow!r}: there is {known}"
-    takes = None if step.workflow is None else surroundings.workflows.get(step.workflow)
+    takes = None if step.workflow is None else permissions.workflows.get(step.workflow)
     if step.workflow is not None and takes is not None:
         found = check_for_workflow(step.workflow, takes, step.arguments)
         yield from (((*_WITH, *route), message) for route, message in found)
     if step.ask is not None:
-        yield from ((("ask", "schema", *route), message) for route, message in check_question(step.ask.fields))
-    if step.sleep is not None and not is_open(str(step.sleep)):
+        yield from ((("ask", "schema", *route), message) for route, message in check_form(step.ask.fields))
+    if step.sleep is not None and not has_expressions(str(step.sleep)):
         try:
-            source.seconds(step.sleep)
+            source.parse_duration(step.sleep)
         except InvalidValue as error:
             yield ("sleep",), str(error)
 
 
-def _run(run: RunModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
-    if run.shell is not None and is_open(run.shell):
+def _run(run: RunModel, permissions: Permissions) -> Iterator[tuple[KeyPath, str]]:
+    if run.shell is not None and has_expressions(run.shell):
         yield ("run", "shell"), 'values must not become part of a script: pass them by `env`, and write "$NAME"'
     if run.argv is not None:
         program = text_of(run.argv[0])
         names = _names(program)
         if names is not None and names - {"env"}:
             yield ("run",), "callers must not choose the program: make the first item constant"
-        elif not is_open(program) and not is_command(program, surroundings.folder):
-            yield ("run",), why_no_command(program, surroundings.folder)
-        for place, message in find_pasted([text_of(item) for item in run.argv], str(run.stdin)):
-            yield ("run", "stdin") if place == INPUT else ("run", "argv", place), message
-    if run.cwd is not None and not is_open(run.cwd):
-        folder = (surroundings.folder / run.cwd).resolve()
-        if not surroundings.allows_folder(folder):
+        elif not has_expressions(program) and not is_command(program, permissions.folder):
+            yield ("run",), explain_missing_command(program, permissions.folder)
+        for place, message in find_injections([text_of(item) for item in run.argv], str(run.stdin)):
+            yield ("run", "stdin") if place == STDIN_INDEX else ("run", "argv", place), message
+    if run.cwd is not None and not has_expressions(run.cwd):
+        folder = (permissions.folder / run.cwd).resolve()
+        if not permissions.allows_folder(folder):
             yield ("run", "cwd"), f"{run.cwd!r} is not in the file's folder: add it to `allow.folders`"
 
 
 def is_command(program: str, folder: Path) -> bool:
-    """Whether there is such a command."""
-    return shutil.which(path_of(program, folder)) is not None
+    """Return whether a command exists."""
+    return shutil.which(resolve_program(program, folder)) is not None
 
 
-def why_no_command(program: str, folder: Path) -> str:
-    """What is wrong with a command that is none, and what to do."""
+def explain_missing_command(program: str, folder: Path) -> str:
+    """Return why a command can't be run, and what to do."""
     if "/" not in program:
         return f"there is no command {program!r}: install it, or see PATH"
-    if Path(path_of(program, folder)).is_file():
+    if Path(resolve_program(program, folder)).is_file():
         return f"{program!r} is not executable: chmod +x"
     return f"there is no file {program!r} in {folder}"
 
 
-def path_of(program: str, folder: Path) -> str:
-    """What to run: what has a slash is looked for from the file's folder, wherever it runs then."""
+def resolve_program(program: str, folder: Path) -> str:
+    """Return the program to run. A name with a slash is relative to the file's folder, wherever the command runs."""
     return str(folder / program) if "/" in program else program
 
 
-def _http(http: HttpModel, surroundings: Surroundings) -> Iterator[tuple[Route, str]]:
+def _http(http: HttpModel, permissions: Permissions) -> Iterator[tuple[KeyPath, str]]:
     prefix = http.url.split("{{")[0]
-    # The host is constant where it ends before the first value.
-    if not is_open(http.url) or prefix.count("/") > 2:
+    # The host is constant if it ends before the first expression.
+    if not has_expressions(http.url) or prefix.count("/") > 2:
         try:
-            check_url(prefix, surroundings)
+            check_url(prefix, permissions)
         except ActionFailed as error:
             yield ("http", "url"), str(error)
 
 
 def _names(text: str) -> frozenset[str] | None:
-    """The names that a text begins from; None if it can't be read, which is told elsewhere."""
+    """Return the first names of a text's expressions; None if it is invalid, which is reported elsewhere."""
     try:
-        return frozenset(chain[0] for one in Text.parse(text).expressions for chain in one.paths)
+        return frozenset(chain[0] for one in TextTemplate.parse(text).expressions for chain in one.paths)
     except InvalidExpression:
         return None
 
 
-def check_servers(model: FileModel, folder: Path) -> Iterator[tuple[Route, str]]:
-    """What is wrong with each, and where."""
+def check_servers(model: FileModel, folder: Path) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the errors of each server, with their paths."""
     nothing = frozenset[str]()
-    names = Names(nothing, nothing, nothing, frozenset(model.allow.env), roots=frozenset({"env"}))
+    names = AllowedNames(nothing, nothing, nothing, frozenset(model.allow.env), roots=frozenset({"env"}))
     for name, server in model.servers.items():
         for route, message in _check_server(server, names, folder):
             yield ("servers", name, *route), message
 
 
-def _check_server(server: ServerModel, names: Names, folder: Path) -> Iterator[tuple[Route, str]]:
+def _check_server(server: ServerModel, names: AllowedNames, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     for header, value in server.headers.items():
         for message in check_text(value, names):
             yield ("headers", header), message
     if server.url is not None and not server.url.startswith(("http://", "https://")):
         yield ("url",), "a URL begins with https:// or http://"
     if server.command is not None and not is_command(server.command[0], folder):
-        yield ("command",), why_no_command(server.command[0], folder)
+        yield ("command",), explain_missing_command(server.command[0], folder)

@@ -1,11 +1,10 @@
-"""`raincheck tasks retry`: run again what did not succeed.
+"""`raincheck tasks cancel`, `pause`, `resume` and `retry`: control tasks, and report the outcome of each.
 
-What has ended stays as it is: its caller may have read how it ended, and nothing leads out of a terminal phase. So
-this makes a new task, with the same tool, arguments, owner and caller, that begins from nothing: steps are not carried
-over, since whoever retries does not trust what came of them. The old one's idempotency key stays where it is, since a
-caller who comes back with it asks for the old task; and its parent, if it had one, has gone on without it.
-
-`raincheck tasks cancel`, `pause` and `resume`, and how a command that is about several tasks tells of each.
+A task that has ended stays unchanged: its caller may have read its outcome, and no transition leaves a terminal phase.
+`retry` therefore creates a new task, with the same tool, arguments, owner and caller. It starts from the beginning:
+steps are not carried over, since an operator who retries does not trust their results. The old task keeps its
+idempotency key, since a caller that returns with the key asks for the old task. The old task's parent, if any, has
+continued without it.
 """
 
 import json
@@ -17,7 +16,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.text import Text
 
-from raincheck.cli.options import ACTOR, JsonOption, StoreOption, open_existing, run_on_store
+from raincheck.cli.options import ACTOR, JsonOption, StoreOption, open_operator_store, run_on_store
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock, new_task_id
 from raincheck.core.change import Creation
@@ -29,14 +28,14 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import Journal, Task
 from raincheck.core.validation import clip
 from raincheck.errors import IllegalTransition, TaskError, TaskNotFound
-from raincheck.operations.describe import ID_SHOWN, printable, told_id, told_tool
+from raincheck.operations.describe import SHORT_ID_LENGTH, format_id, format_tool, printable
 from raincheck.operations.select import EVERYTHING, find_task
-from raincheck.operations.serialize import facts_of
+from raincheck.operations.serialize import serialize_task
 from raincheck.stores.base import Store
 from raincheck.stores.commit import apply
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 _EPILOG = """
 Examples:
 
@@ -53,19 +52,19 @@ IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="The tas
 ReasonOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; it is kept in the history.")]
 
 
-class NotDone(TaskError):
-    """What was asked of a task makes no sense for it."""
+class ActionNotApplicable(TaskError):
+    """The requested action does not apply to the task."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What became of a task."""
+class ActionOutcome:
+    """The outcome of an action on a task."""
 
     task: Task
-    words: str
+    message: str
 
 
-Act = Callable[[Store, Task, datetime], Awaitable[Done]]
+TaskAction = Callable[[Store, Task, datetime], Awaitable[ActionOutcome]]
 
 
 def cancel(
@@ -81,10 +80,10 @@ def cancel(
     state stays what it was.
     """
 
-    async def act(opened: Store, task: Task, now: datetime) -> Done:
-        return Done(await _apply(opened, task, Cancel(ACTOR, reason), now), "is cancelled")
+    async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
+        return ActionOutcome(await _apply(opened, task, Cancel(ACTOR, reason), now), "is cancelled")
 
-    act_on_each(ctx, task_ids, store, act, as_json=as_json)
+    apply_to_each(ctx, task_ids, store, act, as_json=as_json)
 
 
 def pause(
@@ -99,13 +98,13 @@ def pause(
     One that runs stops at its next checkpoint.
     """
 
-    async def act(opened: Store, task: Task, now: datetime) -> Done:
+    async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
         after = await _apply(opened, task, Pause(ACTOR, reason), now)
         if after.version == task.version:
-            return Done(after, "is to be paused already" if after.pausing else "is paused already")
-        return Done(after, "is paused at its next checkpoint" if after.pausing else "is paused")
+            return ActionOutcome(after, "is to be paused already" if after.pausing else "is paused already")
+        return ActionOutcome(after, "is paused at its next checkpoint" if after.pausing else "is paused")
 
-    act_on_each(ctx, task_ids, store, act, as_json=as_json)
+    apply_to_each(ctx, task_ids, store, act, as_json=as_json)
 
 
 def resume(
@@ -116,31 +115,33 @@ def resume(
 ) -> None:
     """Let paused tasks go on."""
 
-    async def act(opened: Store, task: Task, now: datetime) -> Done:
+    async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
         if not (task.phase is Phase.PAUSED or task.pausing or task.is_terminal):
-            raise NotDone(task.id, f"is {task.phase}, and not paused")
-        return Done(await _apply(opened, task, Resume(ACTOR), now), "goes on")
+            raise ActionNotApplicable(task.id, f"is {task.phase}, and not paused")
+        return ActionOutcome(await _apply(opened, task, Resume(ACTOR), now), "goes on")
 
-    act_on_each(ctx, task_ids, store, act, as_json=as_json)
+    apply_to_each(ctx, task_ids, store, act, as_json=as_json)
 
 
 async def _apply(store: Store, task: Task, command: Command, now: datetime) -> Task:
     try:
         return await apply(store, task.id, EVERYTHING, command, now=now)
     except IllegalTransition as error:
-        raise NotDone(task.id, f"is {error.phase}: nothing changed") from error
+        raise ActionNotApplicable(task.id, f"is {error.phase}: nothing changed") from error
     except TaskNotFound as error:
-        raise NotDone(task.id, "is gone by now") from error
+        raise ActionNotApplicable(task.id, "is gone by now") from error
 
 
-def act_on_each(ctx: typer.Context, ids: list[str], store: str | None, act: Act, *, as_json: bool) -> NoReturn:
-    """Do something to each task, tell what became of it, and end with 1 if something was not done."""
+def apply_to_each(
+    ctx: typer.Context, ids: list[str], store: str | None, action: TaskAction, *, as_json: bool
+) -> NoReturn:
+    """Apply an action to each task, report each outcome, and exit with 1 if something was not done."""
 
     async def work(clock: Clock) -> bool:
         told: list[dict[str, object]] = []
-        async with open_existing(store, clock) as opened:
+        async with open_operator_store(store, clock) as opened:
             for given in ids:
-                told.append(await _act_on(opened, given, act, clock.now()))
+                told.append(await _act_on(opened, given, action, clock.now()))
                 if not as_json:
                     _print(told[-1])
         if as_json:
@@ -150,18 +151,18 @@ def act_on_each(ctx: typer.Context, ids: list[str], store: str | None, act: Act,
     run_on_store(ctx, work)
 
 
-async def _act_on(store: Store, given: str, act: Act, now: datetime) -> dict[str, object]:
-    """What became of it, as JSON."""
+async def _act_on(store: Store, given: str, act: TaskAction, now: datetime) -> dict[str, object]:
+    """Apply the action to one task, and return the outcome as JSON."""
     name = given
     try:
         task = await find_task(store, given, now=now)
-        name = f"{told_id(task.id)} ({told_tool(task.tool)})"
+        name = f"{format_id(task.id)} ({format_tool(task.tool)})"
         done = await act(store, task, now)
-    except NotDone as error:
+    except ActionNotApplicable as error:
         return {"given": given, "done": False, "said": f"{name} {error}", "task": None}
     except TaskError as error:
         return {"given": given, "done": False, "said": str(error), "task": None}
-    return {"given": given, "done": True, "said": f"{name} {done.words}", "task": facts_of(done.task)}
+    return {"given": given, "done": True, "said": f"{name} {done.message}", "task": serialize_task(done.task)}
 
 
 def _print(told: dict[str, object]) -> None:
@@ -170,7 +171,7 @@ def _print(told: dict[str, object]) -> None:
     make_console(is_error=not is_done).print(Text(str(told["said"]), style), soft_wrap=True)
 
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 RETRY_EPILOG = """
 Examples:
 
@@ -184,9 +185,12 @@ It ends with 0, with 1 if something was not done, or with 2 if the
 store can't be used. Whether it was run again is looked up in the newest 100 tasks of the same owner and tool.
 """
 
-MOST_READ = 100
-"""Of the tasks whose history is read. Each takes a query, and a tool may have been called a million times since: an
-operator who retries something as old as that knows it."""
+MAX_HISTORIES_READ = 100
+"""The maximum number of tasks whose history is read.
+
+Each takes a query, and a tool may have been called a million times since. An operator who retries so old a task knows
+it.
+"""
 
 
 def retry(
@@ -201,49 +205,49 @@ def retry(
     That is what failed, was cancelled or ended with an error. The new task has the same arguments.
     """
 
-    async def act(opened: Store, task: Task, now: datetime) -> Done:
-        check_may_retry(task)
+    async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
+        check_retryable(task)
         try:
             journal = await opened.journal(task.id, EVERYTHING, now=now)
         except TaskNotFound as error:
-            raise NotDone(task.id, "is gone by now") from error
-        before = await last_retry(opened, task, now)
+            raise ActionNotApplicable(task.id, "is gone by now") from error
+        before = await find_retry(opened, task, now)
         if before is not None:
-            raise NotDone(
-                task.id, f"was run again before, as {told_id(before.id)}, which is {before.phase}: see to that"
+            raise ActionNotApplicable(
+                task.id, f"was run again before, as {format_id(before.id)}, which is {before.phase}: see to that"
             )
-        creation = same_again(journal, reason, now)
-        # Whoever operates the store decides, and not how many tasks their owner may have.
+        creation = recreate_task(journal, reason, now)
+        # The store's operator decides, regardless of the owner's quota.
         new = await opened.create(creation, quota=NO_QUOTA, now=now)
-        return Done(new, f"is run again as {printable(new.id)}")
+        return ActionOutcome(new, f"is run again as {printable(new.id)}")
 
-    act_on_each(ctx, task_ids, store, act, as_json=as_json)
+    apply_to_each(ctx, task_ids, store, act, as_json=as_json)
 
 
-def check_may_retry(task: Task) -> None:
-    """Refuse to run again what still runs, or has succeeded.
+def check_retryable(task: Task) -> None:
+    """Check that a task has ended without success.
 
     Raises:
-        NotDone: it says why.
+        ActionNotApplicable: it has not. The error says why.
     """
     if not task.is_terminal:
-        raise NotDone(task.id, f"is {task.phase}, and has not ended: cancel it first, or let it go on")
+        raise ActionNotApplicable(task.id, f"is {task.phase}, and has not ended: cancel it first, or let it go on")
     if task.phase is Phase.COMPLETED and not task.is_error:
-        raise NotDone(task.id, "has completed: there is nothing to run again")
+        raise ActionNotApplicable(task.id, "has completed: there is nothing to run again")
 
 
-async def last_retry(store: Store, old: Task, now: datetime) -> Task | None:
-    """The task that somebody has run this again as; None if nobody has, or it is not kept any longer.
+async def find_retry(store: Store, old: Task, now: datetime) -> Task | None:
+    """Return the task that retries this one; None if there is none, or it is no longer stored.
 
-    Nothing about that can be written to the old one, so it is looked for among what came after it: the newest
-    `MOST_READ` of the same owner and tool.
+    Nothing can be written to the old task, so its retry is searched for among later tasks: the newest
+    `MAX_HISTORIES_READ` of the same owner and tool.
     """
-    query = TaskQuery(Scope.within(old.namespace), tool=old.tool.name)
+    query = TaskQuery(Scope.for_namespace(old.namespace), tool=old.tool.name)
     after, read = None, 0
     while True:
         page = await store.list_tasks(query, now=now, after=after, limit=PAGE_LIMIT)
         for task in page.tasks:
-            if task.created_at < old.created_at or read == MOST_READ:
+            if task.created_at < old.created_at or read == MAX_HISTORIES_READ:
                 return None
             if task.owner != old.owner:
                 continue
@@ -266,12 +270,12 @@ async def _is_retry_of(store: Store, task: Task, old: Task, now: datetime) -> bo
 
 
 def _note(old: Task) -> str:
-    # Not more of the id: who has the whole of an anonymous task's has the right to it.
-    return f"again what {printable(old.id[:ID_SHOWN])} was"
+    # Only a prefix of the id: the whole id of an anonymous task is the right to it.
+    return f"again what {printable(old.id[:SHORT_ID_LENGTH])} was"
 
 
-def same_again(journal: Journal, reason: str | None, now: datetime) -> Creation:
-    """A new task that asks for the same. It has as much time to its deadline as the old one had."""
+def recreate_task(journal: Journal, reason: str | None, now: datetime) -> Creation:
+    """Return a new task for the same request. It gets as much time to its deadline as the old one had."""
     old = journal.task
     new = NewTask(
         new_task_id(now),
@@ -286,7 +290,7 @@ def same_again(journal: Journal, reason: str | None, now: datetime) -> Creation:
         retention=old.retention,
         actor=ACTOR,
     )
-    # Who made the old one was bounded by limits of their own, which are not known here.
+    # The limits under which the old task was created are not known here, so they are set to fit it.
     creation = create(new, now, Limits(arguments=len(journal.arguments), caller=len(journal.caller or b"")))
     note = f"{_note(old)}: {reason}" if reason else _note(old)
     return replace(creation, entry=replace(creation.entry, note=clip(note)))

@@ -1,4 +1,4 @@
-"""`raincheck tasks export`: everything that is kept of tasks, as lines of JSON."""
+"""`raincheck tasks export`: print everything that is stored of tasks, as lines of JSON."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli.exit_codes import tell
-from raincheck.cli.options import JsonOption, StoreOption, open_existing, run_on_store
+from raincheck.cli.exit_codes import echo_err
+from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
 from raincheck.clock import Clock
 from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError, TaskNotFound
@@ -20,12 +20,12 @@ from raincheck.operations.select import (
     StatusOption,
     ToolOption,
     find_task,
-    select,
+    select_tasks,
 )
-from raincheck.operations.serialize import document_of
+from raincheck.operations.serialize import load_task_document
 from raincheck.stores.base import Store
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -48,7 +48,7 @@ def export(
     owner: OwnerOption = None,
     tool: ToolOption = None,
     status: StatusOption = None,
-    as_json: JsonOption = False,  # noqa: ARG001 - it prints nothing else
+    as_json: JsonOption = False,  # noqa: ARG001 - the output is always JSON
 ) -> None:
     """Print all that is kept, as lines of JSON.
 
@@ -59,12 +59,12 @@ def export(
     filters = Filters(namespace, owner, tool, tuple(status or ()))
 
     async def work(clock: Clock) -> bool:
-        if task_ids and not filters.is_anything:
+        if task_ids and not filters.is_empty:
             raise ConfigurationError("name tasks, or say what they are like, not both")
-        async with open_existing(store, clock) as opened:
+        async with open_operator_store(store, clock) as opened:
             now = clock.now()
             if not task_ids:
-                await _print(opened, select(opened, filters, now=now), now)
+                await _print(opened, select_tasks(opened, filters, now=now), now)
                 return True
             missing: list[str] = []
             await _print(opened, _named(opened, task_ids, missing, now), now)
@@ -79,13 +79,13 @@ async def _named(store: Store, ids: list[str], missing: list[str], now: datetime
             yield await find_task(store, given, now=now)
         except NoSuchTask as error:
             missing.append(given)
-            tell(str(error))
+            echo_err(str(error))
 
 
 async def _print(store: Store, tasks: AsyncGenerator[Task], now: datetime) -> None:
     async for task in tasks:
         try:
-            document = await document_of(store, task, now=now)
+            document = await load_task_document(store, task, now=now)
         except TaskNotFound:
             # Pruned since it was listed.
             continue

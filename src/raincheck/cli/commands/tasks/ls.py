@@ -1,4 +1,4 @@
-"""`raincheck tasks ls`: the tasks of a store, newest first."""
+"""`raincheck tasks ls`: list the tasks of a store, newest first."""
 
 import json
 from datetime import datetime
@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.options import JsonOption, StoreOption, open_existing, run_on_store
+from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
 from raincheck.cli.output import results
-from raincheck.cli.output.results import WIDE
+from raincheck.cli.output.results import FILE_WIDTH
 from raincheck.clock import Clock
 from raincheck.core.records import Task, Tool
-from raincheck.operations.describe import printable, told_age, told_id, told_state, told_who
+from raincheck.operations.describe import format_age, format_id, format_owner_name, format_task_progress, printable
 from raincheck.operations.select import (
     ErrorsOption,
     Filters,
@@ -24,25 +24,25 @@ from raincheck.operations.select import (
     StatusOption,
     SubjectOption,
     ToolOption,
-    select,
+    select_tasks,
 )
-from raincheck.operations.serialize import facts_of
+from raincheck.operations.serialize import serialize_task
 from raincheck.stores.requests import PAGE_LIMIT
 
 DEFAULT_LIMIT = 50
 
 COLUMNS = ("id", "namespace", "owner", "tool", "status", "age", "attempt")
 
-ROOMY = 100
-"""From how many characters on a line has room for everything."""
+WIDE_TERMINAL = 100
+"""The width in characters from which a table shows all columns in full."""
 
-LONGEST_LINE = 10_000
-"""Characters, where nothing is wrapped."""
+UNWRAPPED_WIDTH = 10_000
+"""A width in characters at which nothing is wrapped."""
 
-LONGEST = {"id": 16, "namespace": 10, "owner": 10, "tool": 14}
-"""How long these are where it has not."""
+MAX_COLUMN_WIDTHS = {"id": 16, "namespace": 10, "owner": 10, "tool": 14}
+"""The maximum width of these columns on a narrow terminal."""
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -76,15 +76,15 @@ def ls(
     filters = Filters(namespace, owner, tool, tuple(status or ()), state, subject, errors)
 
     async def work(clock: Clock) -> bool:
-        async with open_existing(store, clock) as opened:
+        async with open_operator_store(store, clock) as opened:
             now = clock.now()
             found: list[Task] = []
-            async for task in select(opened, filters, now=now, page_size=min(limit + 1, PAGE_LIMIT)):
+            async for task in select_tasks(opened, filters, now=now, page_size=min(limit + 1, PAGE_LIMIT)):
                 found.append(task)
                 if len(found) > limit:
                     break
         if as_json:
-            typer.echo(json.dumps([facts_of(task) for task in found[:limit]], indent=2))
+            typer.echo(json.dumps([serialize_task(task) for task in found[:limit]], indent=2))
         else:
             print_tasks(found[:limit], now=now, filters=filters, has_more=len(found) > limit)
         return True
@@ -95,22 +95,22 @@ def ls(
 def print_tasks(
     tasks: list[Task], *, now: datetime, filters: Filters, has_more: bool, console: Console | None = None
 ) -> None:
-    # Without a terminal, whoever reads lines finds one for each task, however long that is.
-    console = console or results.make_console(wide=LONGEST_LINE)
+    # Without a terminal each task is on one line, however long, for programs that read lines.
+    console = console or results.make_console(width=UNWRAPPED_WIDTH)
     if not tasks:
-        console.print("no tasks" if filters.is_anything else "no tasks like that", soft_wrap=True)
+        console.print("no tasks" if filters.is_empty else "no tasks like that", soft_wrap=True)
         return
     console.print(task_table(tasks, now, console.width))
     if has_more:
         console.print(Text(f"and more than these {len(tasks)}: see them with --limit", "dim"))
 
 
-def task_table(tasks: list[Task], now: datetime, width: int = WIDE) -> Table:
-    """A row for each task. Namespaces and owners are shown where there are several.
+def task_table(tasks: list[Task], now: datetime, width: int = FILE_WIDTH) -> Table:
+    """Return a table with a row for each task. Namespaces and owners are shown if there are several.
 
-    Where there is little room, names and ids are cut, and an attempt that is not the first is told with the progress.
+    On a narrow terminal, names and ids are cut, and an attempt after the first is shown with the progress.
     """
-    has_room = width >= ROOMY
+    has_room = width >= WIDE_TERMINAL
     shows = {
         "namespace": len({task.namespace for task in tasks}) > 1,
         "owner": len({task.owner for task in tasks}) > 1,
@@ -119,7 +119,7 @@ def task_table(tasks: list[Task], now: datetime, width: int = WIDE) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in COLUMNS:
         if shows.get(title, True):
-            longest = None if has_room else LONGEST.get(title)
+            longest = None if has_room else MAX_COLUMN_WIDTHS.get(title)
             justify = "right" if title == "attempt" else "left"
             table.add_column(title, no_wrap=True, justify=justify, overflow="ellipsis", max_width=longest)
     table.add_column("progress", ratio=1, overflow="fold")
@@ -132,14 +132,14 @@ def task_table(tasks: list[Task], now: datetime, width: int = WIDE) -> Table:
 def _cells(task: Task, now: datetime, *, has_room: bool) -> dict[str, Text]:
     again = "" if has_room or task.fence < 2 else f"attempt {task.fence}"
     return {
-        "id": Text(told_id(task.id) if has_room else told_id(task.id)[: LONGEST["id"]]),
+        "id": Text(format_id(task.id) if has_room else format_id(task.id)[: MAX_COLUMN_WIDTHS["id"]]),
         "namespace": Text(printable(task.namespace)),
-        "owner": Text(told_who(task.owner)),
+        "owner": Text(format_owner_name(task.owner)),
         "tool": Text(printable(_name(task.tool))),
-        "status": results.told_phase(task),
-        "age": Text(told_age(task.created_at, now).removesuffix(" ago")),
+        "status": results.format_phase(task),
+        "age": Text(format_age(task.created_at, now).removesuffix(" ago")),
         "attempt": Text(str(task.fence)),
-        "progress": Text(", ".join(filter(None, [again, told_state(task)]))),
+        "progress": Text(", ".join(filter(None, [again, format_task_progress(task)]))),
     }
 
 

@@ -1,4 +1,4 @@
-"""`raincheck tasks purge`: forget tasks that have ended, before they expire."""
+"""`raincheck tasks purge`: delete tasks that have ended, before they expire."""
 
 import json
 import signal
@@ -14,27 +14,27 @@ from rich.console import Console
 from rich.progress import Progress
 
 from raincheck.cli import INTERRUPTED
-from raincheck.cli.options import JsonOption, StoreOption, open_existing, run_on_store
+from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
 from raincheck.clock import Clock
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import ConfigurationError
 from raincheck.operations.select import (
-    EndedWord,
+    EndStatusChoice,
     Filters,
     NamespaceOption,
     OwnerOption,
     ToolOption,
-    ended_filters,
     parse_duration,
-    select,
+    select_tasks,
+    with_end_statuses,
 )
 from raincheck.stores.base import Store
-from raincheck.stores.requests import ANY_TIME
+from raincheck.stores.requests import DUE_NOW
 
-BATCH = 200
-"""How many to delete at once, so that servers get at the store in between."""
+BATCH_SIZE = 200
+"""The number of tasks to delete at once. Servers can access the store between batches."""
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -55,8 +55,8 @@ def purge(
         str, typer.Option(metavar="TIME", help="How long ago it must have ended: 90s, 12h, 7d, 2w.")
     ] = "7d",
     status: Annotated[
-        list[EndedWord] | None,
-        typer.Option(metavar="STATUS", help=f"Only tasks that are {', '.join(EndedWord)}. Repeatable."),
+        list[EndStatusChoice] | None,
+        typer.Option(metavar="STATUS", help=f"Only tasks that are {', '.join(EndStatusChoice)}. Repeatable."),
     ] = None,
     namespace: NamespaceOption = None,
     owner: OwnerOption = None,
@@ -69,39 +69,39 @@ def purge(
 
     With all that belongs to them. It asks first.
     """
-    filters = ended_filters(Filters(namespace, owner, tool), status)
+    filters = with_end_statuses(Filters(namespace, owner, tool), status)
 
     async def work(clock: Clock) -> bool:
         age = parse_duration(older_than)
-        async with open_existing(store, clock) as opened:
+        async with open_operator_store(store, clock) as opened:
             now = clock.now()
             found = await find_ended(opened, filters, now - age)
             if dry_run or not found:
-                _tell(found, [], older_than, dry_run=dry_run, as_json=as_json)
+                _report(found, [], older_than, dry_run=dry_run, as_json=as_json)
                 return True
-            if not yes and not _agrees(found, can_ask=not as_json and sys.stdin.isatty()):
+            if not yes and not _confirm(found, can_ask=not as_json and sys.stdin.isatty()):
                 typer.echo("nothing was deleted", err=True)
                 return False
             deleted = await delete(opened, [task.id for task in found], now=now, shows_bar=not as_json)
-        _tell(found, deleted, older_than, dry_run=False, as_json=as_json)
+        _report(found, deleted, older_than, dry_run=False, as_json=as_json)
         return len(deleted) == len(found)
 
     run_on_store(ctx, work)
 
 
 async def find_ended(store: Store, filters: Filters, before: datetime) -> list[Task]:
-    """The tasks that ended at or before a moment. What has expired and is still there is among them."""
-    found = select(store, filters, now=ANY_TIME)
+    """Return the tasks that ended at or before a moment, including expired tasks that are still stored."""
+    found = select_tasks(store, filters, now=DUE_NOW)
     return [task async for task in found if task.finished_at is not None and task.finished_at <= before]
 
 
 async def delete(store: Store, ids: list[TaskId], *, now: datetime, shows_bar: bool) -> list[TaskId]:
-    """Delete tasks, some at a time, and return those that were."""
+    """Delete tasks in batches, and return those that were deleted."""
     deleted: list[TaskId] = []
     with _bar(len(ids), is_shown=shows_bar) as bar:
-        for first in range(0, len(ids), BATCH):
-            batch = ids[first : first + BATCH]
-            deleted += await store.prune(now=now, limit=BATCH, only=batch)
+        for first in range(0, len(ids), BATCH_SIZE):
+            batch = ids[first : first + BATCH_SIZE]
+            deleted += await store.prune(now=now, limit=BATCH_SIZE, only=batch)
             bar.advance(bar.task_ids[0], len(batch))
     return deleted
 
@@ -114,10 +114,10 @@ def _bar(total: int, *, is_shown: bool) -> Generator[Progress]:
         yield bar
 
 
-def _agrees(found: list[Task], *, can_ask: bool) -> bool:
+def _confirm(found: list[Task], *, can_ask: bool) -> bool:
     if not can_ask:
         raise ConfigurationError(f"{_count(len(found))} would be deleted, and nobody can be asked: add --yes to do it")
-    # An event loop keeps Ctrl-C for its next turn, which would come with the answer, and after it.
+    # An event loop defers Ctrl-C to its next iteration, which would come only after the answer.
     kept = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return typer.confirm(f"delete {_count(len(found))} ({_by_status(found)})?", err=True)
@@ -127,7 +127,7 @@ def _agrees(found: list[Task], *, can_ask: bool) -> bool:
         signal.signal(signal.SIGINT, kept)
 
 
-def _tell(found: list[Task], deleted: list[TaskId], older_than: str, *, dry_run: bool, as_json: bool) -> None:
+def _report(found: list[Task], deleted: list[TaskId], older_than: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         by_status = Counter(str(task.status) for task in found)
         told = {"dry_run": dry_run, "found": len(found), "deleted": len(deleted), "by_status": by_status}

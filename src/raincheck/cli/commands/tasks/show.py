@@ -1,8 +1,6 @@
-"""One task on a terminal: its facts, what happened to it, what it holds.
+"""`raincheck tasks show`: everything that is known of one task, and advice for the operator.
 
-What an operator can do about a task, as it is.
-
-`raincheck tasks show`: all that is known of one task, and what to do about it.
+The output has the task's facts, its history, its payloads, and what the operator can do next.
 """
 
 import json
@@ -16,27 +14,35 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.options import JsonOption, StoreOption, open_existing, run_on_store
+from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
 from raincheck.cli.output import results
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
-from raincheck.operations.describe import printable, told_age, told_moment, told_owner, told_state, told_tool, typed
-from raincheck.operations.redact import typed_store
+from raincheck.operations.describe import (
+    format_age,
+    format_command,
+    format_moment,
+    format_owner,
+    format_task_progress,
+    format_tool,
+    printable,
+)
+from raincheck.operations.redact import redact_store_url
 from raincheck.operations.select import find_task
-from raincheck.operations.serialize import document_of
-from raincheck.wire.fallback_text import clipped, in_words
+from raincheck.operations.serialize import load_task_document
+from raincheck.wire.fallback_text import clip_text, format_duration
 
-CLIPPED = 300
-"""Characters of a payload, where not all of it is asked for."""
+PREVIEW_LENGTH = 300
+"""The maximum number of characters of a payload without `--full`."""
 
 SHORT = 24
 
 LAST_LINES = 3
-"""Of what a tool raised, where not all of it is asked for: where that was, what stands there, and the error."""
+"""The last lines of a traceback that are shown without `--full`: the location, its source line, and the error."""
 
 HISTORY_SHOWN = 40
-"""Entries of a history, where not all of it is asked for: the first, and the latest."""
+"""The entries of a history that are shown without `--full`: the first, and the latest."""
 
 
 def print_task(
@@ -48,7 +54,7 @@ def print_task(
     is_full: bool,
     console: Console | None = None,
 ) -> None:
-    """Print what is known. `document` is what `document_of` made of the task."""
+    """Print a task. `document` is the result of `load_task_document` for it."""
     console = console or results.make_console()
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
@@ -77,28 +83,28 @@ def print_task(
 
 def _facts(task: Task, now: datetime) -> Iterator[tuple[str, Text]]:
     yield "id", Text(printable(task.id))
-    yield "tool", Text(told_tool(task.tool))
-    state = told_state(task, longest=2_000)
-    yield "status", results.told_status(task).append(f": {state}" if state else "", "default not bold")
+    yield "tool", Text(format_tool(task.tool))
+    state = format_task_progress(task, max_length=2_000)
+    yield "status", results.format_status(task).append(f": {state}" if state else "", "default not bold")
     if task.state is not None:
-        yield "state", Text(f"{printable(task.state.name)}, since {told_moment(task.state.since, now)}")
+        yield "state", Text(f"{printable(task.state.name)}, since {format_moment(task.state.since, now)}")
     if task.subject is not None:
         yield "subject", Text(printable(task.subject))
     yield "namespace", Text(printable(task.namespace))
-    yield "owner", Text(told_owner(task.owner))
+    yield "owner", Text(format_owner(task.owner))
     if task.parent_id is not None:
         yield "parent", Text(printable(task.parent_id))
     yield "attempt", Text(f"{task.fence}" + (f", {task.failures} went wrong" if task.failures else ""))
     if task.attempt is not None:
         lease = task.attempt.lease
         ends = "ends" if lease.expires_at > now else "ran out"
-        yield "runs in", Text(f"{printable(lease.holder)}, its lease {ends} {told_age(lease.expires_at, now)}")
+        yield "runs in", Text(f"{printable(lease.holder)}, its lease {ends} {format_age(lease.expires_at, now)}")
     for name in ("created_at", "updated_at", "due_at", "deadline_at", "finished_at", "expires_at"):
         moment = getattr(task, name)
         if moment is not None:
-            yield name.removesuffix("_at"), Text(told_moment(moment, now))
+            yield name.removesuffix("_at"), Text(format_moment(moment, now))
     if task.finished_at is not None:
-        yield "took", Text(in_words((task.finished_at - task.created_at).total_seconds()))
+        yield "took", Text(format_duration((task.finished_at - task.created_at).total_seconds()))
 
 
 def _question(one: dict[str, Any], *, is_full: bool) -> list[Text]:
@@ -129,7 +135,7 @@ def _history(entries: list[dict[str, Any]], *, is_full: bool) -> Iterator[list[T
 def _who(entry: dict[str, Any], *, is_full: bool) -> Iterator[Text]:
     yield Text(printable(entry["actor"]))
     note = Text(printable(entry["note"] or ""))
-    detail = _raised(entry, is_full=is_full)
+    detail = _format_traceback(entry, is_full=is_full)
     if detail is not None:
         yield note.append("\n" if note else "").append_text(detail)
         return
@@ -137,8 +143,8 @@ def _who(entry: dict[str, Any], *, is_full: bool) -> Iterator[Text]:
     yield note if detail is None else note.append(" " if note else "").append_text(detail)
 
 
-def _raised(entry: dict[str, Any], *, is_full: bool) -> Text | None:
-    """What a tool raised, line by line. The end tells most: which line of it that was, and the error."""
+def _format_traceback(entry: dict[str, Any], *, is_full: bool) -> Text | None:
+    """Format a traceback line by line. Its end is the most useful: the tool's line that raised, and the error."""
     detail = entry["detail"]
     if not isinstance(detail, dict) or not isinstance(cast("dict[str, Any]", detail).get("traceback"), str):
         return None
@@ -147,11 +153,11 @@ def _raised(entry: dict[str, Any], *, is_full: bool) -> Text | None:
         return Text("\n".join(map(_kept_line, lines)))
     shown = [line for line in lines if set(line) - set(" ^~")][-LAST_LINES:]
     cut = ["(--full shows all of it)"] if len(shown) < len(lines) else []
-    return Text("\n".join([*(_kept_line(line[:CLIPPED]) for line in shown), *cut]))
+    return Text("\n".join([*(_kept_line(line[:PREVIEW_LENGTH]) for line in shown), *cut]))
 
 
 def _payload(holder: dict[str, Any], name: str, *, is_full: bool) -> Text | None:
-    """What is in a payload; None if there is none."""
+    """Format a payload; None if there is none."""
     why = holder["unreadable"].get(name)
     if why is not None:
         return Text(f"({why}: not readable here)", "dim")
@@ -161,22 +167,22 @@ def _payload(holder: dict[str, Any], name: str, *, is_full: bool) -> Text | None
     said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2 if is_full else None)
     if is_full:
         return Text("\n".join(map(_kept_line, said.splitlines())))
-    return Text(printable(clipped(said, CLIPPED)))
+    return Text(printable(clip_text(said, PREVIEW_LENGTH)))
 
 
 def _kept_line(line: str) -> str:
-    """A line as it is, with its indentation."""
+    """Escape a line, but keep its indentation."""
     return line[: len(line) - len(line.lstrip(" "))] + printable(line)
 
 
 def _clock_time(moment: str) -> str:
-    """Of a moment as JSON has it."""
+    """Format a moment that is in JSON's format."""
     return f"{moment[:10]} {moment[11:23]}"
 
 
 def _grid(rows: list[list[Text]]) -> Table:
     table = Table.grid(padding=(0, 2))
-    # A time stays in one line, and so does any other short word at the beginning.
+    # A time stays in one line, and so does any other short word in the first column.
     table.add_column(no_wrap=len(rows[0]) > 1 and max(len(row[0]) for row in rows) <= SHORT, overflow="fold")
     for _ in range(max(map(len, rows)) - 2):
         table.add_column(overflow="fold")
@@ -187,8 +193,8 @@ def _grid(rows: list[list[Text]]) -> Table:
 
 
 def advise(task: Task, open_keys: list[str], now: datetime, store: str | None) -> list[str]:
-    """What to do next, or what to expect: a sentence or two. The store is named again, if it was."""
-    said = [_about(task, now, () if store is None else ("--store", typed_store(store)))]
+    """Say what to do next, or what to expect, in a sentence or two. Commands name the store again if it was given."""
+    said = [_advise_by_phase(task, now, () if store is None else ("--store", redact_store_url(store)))]
     if open_keys and not task.is_terminal:
         said.insert(
             0, f"its caller is asked for {', '.join(map(printable, open_keys))}, and it goes on when that is answered"
@@ -196,59 +202,61 @@ def advise(task: Task, open_keys: list[str], now: datetime, store: str | None) -
     return [one for one in said if one]
 
 
-def _about(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+def _advise_by_phase(task: Task, now: datetime, named: tuple[str, ...]) -> str:
     if task.deadline_at is not None and task.is_overdue(now) and task.deadline_at <= now:
         return f"it is past its deadline: the next server that looks ends it, so see that one runs ({_doctor(named)})"
     match task.phase:
         case Phase.QUEUED:
-            who = f"a server of {printable(task.namespace)!r} that has {told_tool(task.tool)}"
+            who = f"a server of {printable(task.namespace)!r} that has {format_tool(task.tool)}"
             return f"it waits for {who}: {_doctor(named)} says whether one has been seen"
         case Phase.RUNNING:
-            return _about_running(task, now, named)
+            return _advise_running(task, now, named)
         case Phase.PARKED:
-            return _about_parked(task, now, named)
+            return _advise_parked(task, now, named)
         case Phase.PAUSED:
-            return f"{typed('tasks resume', task.id, *named)} lets it go on"
+            return f"{format_command('tasks resume', task.id, *named)} lets it go on"
         case Phase.COMPLETED:
-            return _kept(task, now, named)
+            return _advise_completed(task, now, named)
         case Phase.FAILED | Phase.CANCELLED:
-            return f"{typed('tasks retry', task.id, *named)} runs the same again, as a new task"
+            return f"{format_command('tasks retry', task.id, *named)} runs the same again, as a new task"
 
 
-def _about_parked(task: Task, now: datetime, named: tuple[str, ...]) -> str:
-    by_itself = "" if task.due_at is None else f"it goes on by itself {told_age(task.due_at, now)}"
+def _advise_parked(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+    by_itself = "" if task.due_at is None else f"it goes on by itself {format_age(task.due_at, now)}"
     if task.open_inputs:
         return by_itself
     if task.state is None:
         return by_itself or "it waits for a task that it has started"
-    # Its action may have started one, too.
+    # Its action may have started a task, too.
     waits = f"{by_itself}, or by a transition" if by_itself else "it waits for a transition"
-    return f"{waits}: {typed('workflow state', task.id, *named)} shows which there are"
+    return f"{waits}: {format_command('workflow state', task.id, *named)} shows which there are"
 
 
-def _about_running(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+def _advise_running(task: Task, now: datetime, named: tuple[str, ...]) -> str:
     lease = None if task.attempt is None else task.attempt.lease
     if lease is not None and lease.expires_at <= now:
-        late = in_words((now - lease.expires_at).total_seconds())
+        late = format_duration((now - lease.expires_at).total_seconds())
         return f"its lease ran out {late} ago: any server of the store takes it back, so see that one runs"
-    watch, cancel = (typed(f"tasks {command}", task.id, *named) for command in ("watch", "cancel"))
+    watch, cancel = (format_command(f"tasks {command}", task.id, *named) for command in ("watch", "cancel"))
     return f"{watch} shows how it goes on; {cancel} stops it"
 
 
-def _kept(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+def _advise_completed(task: Task, now: datetime, named: tuple[str, ...]) -> str:
     kept = (
-        "" if task.expires_at is None else f"its result is kept for {in_words((task.expires_at - now).total_seconds())}"
+        ""
+        if task.expires_at is None
+        else f"its result is kept for {format_duration((task.expires_at - now).total_seconds())}"
     )
     if not task.is_error:
         return kept
-    return f"it reports an error: {typed('tasks retry', task.id, *named)} runs the same again, as a new task"
+    return f"it reports an error: {format_command('tasks retry', task.id, *named)} runs the same again, as a new task"
 
 
 def _doctor(named: tuple[str, ...]) -> str:
     return shlex.join(["raincheck", "doctor", *named])
 
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -274,11 +282,11 @@ def show(
     """
 
     async def work(clock: Clock) -> bool:
-        async with open_existing(store, clock) as opened:
+        async with open_operator_store(store, clock) as opened:
             now = clock.now()
             task = await find_task(opened, task_id, now=now)
-            document: dict[str, Any] = await document_of(opened, task, now=now)
-        advice = advise_on(task, document, now, store)
+            document: dict[str, Any] = await load_task_document(opened, task, now=now)
+        advice = advise_from_document(task, document, now, store)
         if as_json:
             typer.echo(json.dumps({**document, "advice": advice}, indent=2))
         else:
@@ -288,5 +296,5 @@ def show(
     run_on_store(ctx, work)
 
 
-def advise_on(task: Task, document: dict[str, Any], now: datetime, store: str | None) -> list[str]:
+def advise_from_document(task: Task, document: dict[str, Any], now: datetime, store: str | None) -> list[str]:
     return advise(task, [one["key"] for one in document["inputs"] if one["answered_at"] is None], now, store)

@@ -1,4 +1,4 @@
-"""`raincheck tasks watch`: see tasks change until they end."""
+"""`raincheck tasks watch`: show tasks as they change, until they end."""
 
 import json
 from collections.abc import Callable
@@ -11,18 +11,18 @@ from rich.live import Live
 from rich.text import Text
 
 from raincheck.cli.commands.tasks.ls import task_table
-from raincheck.cli.options import JsonOption, StoreOption, open_existing, run_on_store
-from raincheck.cli.output.results import make_console, told_status
+from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.output.results import format_status, make_console
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task, TaskId
-from raincheck.operations.describe import printable, told_id, told_state, told_tool
+from raincheck.operations.describe import format_id, format_task_progress, format_tool, printable
 from raincheck.operations.select import find_task
-from raincheck.operations.serialize import facts_of, said_moment
-from raincheck.operations.watch import Seen, Watch
+from raincheck.operations.serialize import format_timestamp, serialize_task
+from raincheck.operations.watch import TaskSnapshot, TaskWatcher
 from raincheck.stores.base import Store
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -37,7 +37,7 @@ can't be used. Ctrl-C stops the watching, and nothing else.
 """
 
 REFRESH = 4
-"""How often a second the terminal is drawn again, so that ages grow."""
+"""Redraws of the terminal per second, so that ages stay current."""
 
 
 def watch(
@@ -54,15 +54,15 @@ def watch(
     """
 
     async def work(clock: Clock) -> bool:
-        async with open_existing(store, clock) as opened:
+        async with open_operator_store(store, clock) as opened:
             ids = await _ids(opened, task_ids, clock)
             console = make_console()
             if as_json:
-                return await follow(Watch(opened, ids, now=clock.now()), print_json)
+                return await follow(TaskWatcher(opened, ids, now=clock.now()), print_json)
             if console.is_terminal:
-                board = Board(console, clock)
-                return await follow(Watch(opened, ids, now=clock.now()), board.update, board.live())
-            return await follow(Watch(opened, ids, now=clock.now()), line_printer(console))
+                board = LiveTaskTable(console, clock)
+                return await follow(TaskWatcher(opened, ids, now=clock.now()), board.update, board.live())
+            return await follow(TaskWatcher(opened, ids, now=clock.now()), line_printer(console))
 
     run_on_store(ctx, work)
 
@@ -72,13 +72,13 @@ async def _ids(store: Store, given: list[str] | None, clock: Clock) -> list[Task
 
 
 async def follow(
-    watch: Watch, tell: Callable[[Seen], None], shown: AbstractContextManager[object] | None = None
+    watcher: TaskWatcher, report: Callable[[TaskSnapshot], None], display: AbstractContextManager[object] | None = None
 ) -> bool:
-    """Tell of each change, and say at the end whether all tasks have completed."""
+    """Report each change, and return at the end whether all tasks have completed."""
     is_fine = True
-    with shown or nullcontext():
-        async for seen in watch.changes():
-            tell(seen)
+    with display or nullcontext():
+        async for seen in watcher.changes():
+            report(seen)
             task = seen.task
             has_ended = task is None or task.is_terminal
             if has_ended and (task is None or task.phase is not Phase.COMPLETED or task.is_error):
@@ -86,33 +86,33 @@ async def follow(
     return is_fine
 
 
-def print_json(seen: Seen) -> None:
-    """A line of JSON."""
-    told = {"id": seen.task_id, "status": None} if seen.task is None else facts_of(seen.task)
+def print_json(seen: TaskSnapshot) -> None:
+    """Print a change as a line of JSON."""
+    told = {"id": seen.task_id, "status": None} if seen.task is None else serialize_task(seen.task)
     typer.echo(json.dumps(told, separators=(",", ":")))
 
 
-def line_printer(console: Console) -> Callable[[Seen], None]:
-    """Prints a line for each change."""
+def line_printer(console: Console) -> Callable[[TaskSnapshot], None]:
+    """Return a function that prints a line for each change."""
 
-    def tell(seen: Seen) -> None:
+    def tell(seen: TaskSnapshot) -> None:
         console.print(Text("  ").join(_cells(seen)), soft_wrap=True)
         console.file.flush()
 
     return tell
 
 
-def _cells(seen: Seen) -> list[Text]:
+def _cells(seen: TaskSnapshot) -> list[Text]:
     if seen.task is None:
-        return [Text(told_id(seen.task_id)), Text("is not kept any longer")]
+        return [Text(format_id(seen.task_id)), Text("is not kept any longer")]
     task = seen.task
-    cells = [Text(said_moment(task.updated_at) or ""), Text(told_id(task.id)), Text(told_tool(task.tool))]
-    state = told_state(task)
-    return [*cells, told_status(task), *([Text(state)] if state else [])]
+    cells = [Text(format_timestamp(task.updated_at) or ""), Text(format_id(task.id)), Text(format_tool(task.tool))]
+    state = format_task_progress(task)
+    return [*cells, format_status(task), *([Text(state)] if state else [])]
 
 
-class Board:
-    """The tasks on a terminal: the living first, and no more than there is room for."""
+class LiveTaskTable:
+    """A table of the tasks on a terminal: live tasks first, as many as fit."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._console = console
@@ -121,10 +121,10 @@ class Board:
         self._gone: list[TaskId] = []
 
     def live(self) -> Live:
-        """Draws it now and then, and leaves what it drew last."""
+        """Return a display that refreshes regularly, and leaves its last state on the terminal."""
         return Live(get_renderable=self.render, console=self._console, refresh_per_second=REFRESH)
 
-    def update(self, seen: Seen) -> None:
+    def update(self, seen: TaskSnapshot) -> None:
         if seen.task is None:
             self._tasks.pop(seen.task_id, None)
             self._gone.append(seen.task_id)
@@ -139,5 +139,5 @@ class Board:
         )
         if len(tasks) > room:
             parts.append(Text(f"and {len(tasks) - room} more", "dim"))
-        parts += [Text(f"{printable(told_id(one))} is not kept any longer") for one in self._gone[-3:]]
+        parts += [Text(f"{printable(format_id(one))} is not kept any longer") for one in self._gone[-3:]]
         return Group(*(parts or [Text("no tasks live", "dim")]))

@@ -1,7 +1,4 @@
-"""`raincheck workflow graph`: workflows as pictures.
-
-`raincheck workflow check`: everything that is wrong with a file of workflows, at once.
-"""
+"""`raincheck workflow check` and `graph`: report all faults of a file of workflows at once, and draw workflows."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raincheck.cli.exit_codes import Ending, Unusable, find_workflow, refuse_unusable, tell
+from raincheck.cli.exit_codes import ExitCode, UsageError, echo_err, fail_with_error, find_workflow
 from raincheck.errors import RaincheckError
-from raincheck.operations.describe import json_of, printable
-from raincheck.workflows.files import load
+from raincheck.operations.describe import format_json, printable
+from raincheck.workflows.files import load_workflow_files
 
 if TYPE_CHECKING:
     from raincheck.workflows.load import Workflows
 
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 CHECK_EPILOG = """
 Examples:
 
@@ -41,15 +38,15 @@ def check(
 ) -> None:
     """Say what is wrong with a file of workflows, or what there is in it."""
     try:
-        definitions = load(file).definitions
+        definitions = load_workflow_files(file).definitions
     except RaincheckError as error:
-        refuse_unusable(error, as_json=as_json, faults=Ending.FAILED)
+        fail_with_error(error, as_json=as_json, diagnostics_exit_code=ExitCode.FAILED)
     if as_json:
         shown = [
             {"name": one.name, "version": one.version, "description": one.description, "input": one.input_schema}
             for one in definitions.values()
         ]
-        typer.echo(json_of({"faults": [], "workflows": shown}))
+        typer.echo(format_json({"faults": [], "workflows": shown}))
         return
     many = "1 workflow" if len(definitions) == 1 else f"{len(definitions)} workflows"
     typer.echo(f"{file}: {many}, no faults")
@@ -59,7 +56,7 @@ def check(
         typer.echo(f"  {one.name} (version {one.version}, takes {takes}){said}")
 
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 GRAPH_EPILOG = """
 Examples:
 
@@ -73,8 +70,8 @@ used.
 """
 
 
-class Format(StrEnum):
-    """What to draw with."""
+class GraphFormat(StrEnum):
+    """The format of a drawing."""
 
     MERMAID = "mermaid"
     SVG = "svg"
@@ -84,8 +81,8 @@ def graph(
     file: FileArgument,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which workflow to draw.")] = None,
     kind: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="mermaid, or svg.", show_default=False)
-    ] = Format.MERMAID,
+        GraphFormat, typer.Option("--format", metavar="FORMAT", help="mermaid, or svg.", show_default=False)
+    ] = GraphFormat.MERMAID,
     output: Annotated[Path | None, typer.Option(metavar="PATH", help="Write it there, and not to stdout.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object with what is drawn, by workflow.")
@@ -93,18 +90,18 @@ def graph(
 ) -> None:
     """Draw workflows, as Mermaid text or as SVG."""
     try:
-        drawn = _draw(load(file), name, kind, may_be_many=as_json)
+        drawn = _draw(load_workflow_files(file), name, kind, may_be_many=as_json)
         text = _as_json(drawn) if as_json else "\n".join(drawn.values())
         if output is None:
             typer.echo(text, nl=not text.endswith("\n"))
         else:
             _write(output, text)
-            tell(f"wrote {output}")
+            echo_err(f"wrote {output}")
     except RaincheckError as error:
-        refuse_unusable(error, as_json=as_json)
+        fail_with_error(error, as_json=as_json)
 
 
-def _draw(workflows: "Workflows", name: str | None, kind: Format, *, may_be_many: bool) -> dict[str, str]:
+def _draw(workflows: "Workflows", name: str | None, kind: GraphFormat, *, may_be_many: bool) -> dict[str, str]:
     from raincheck.workflows.graph import as_mermaid, as_svg, graph_of
 
     chosen = (
@@ -112,10 +109,10 @@ def _draw(workflows: "Workflows", name: str | None, kind: Format, *, may_be_many
         if name is None
         else [find_workflow(workflows.file, workflows.definitions, name)]
     )
-    if kind is Format.SVG and len(chosen) > 1 and not may_be_many:
+    if kind is GraphFormat.SVG and len(chosen) > 1 and not may_be_many:
         names = ", ".join(sorted(workflows.definitions))
-        raise Unusable(f"a picture is of one workflow, and {workflows.file} has several: say which of {names}")
-    draw = as_svg if kind is Format.SVG else as_mermaid
+        raise UsageError(f"a picture is of one workflow, and {workflows.file} has several: say which of {names}")
+    draw = as_svg if kind is GraphFormat.SVG else as_mermaid
     drawn = {one.name: draw(graph_of(one)) for one in chosen}
     if len(drawn) > 1 and not may_be_many:
         return {one: f"%% {one}\n{text}" for one, text in drawn.items()}
@@ -123,13 +120,13 @@ def _draw(workflows: "Workflows", name: str | None, kind: Format, *, may_be_many
 
 
 def _as_json(drawn: dict[str, str]) -> str:
-    from raincheck.operations.describe import json_of
+    from raincheck.operations.describe import format_json
 
-    return json_of(drawn)
+    return format_json(drawn)
 
 
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Unusable(f"{path} can't be written ({error.strerror}): name another file with --output") from error
+        raise UsageError(f"{path} can't be written ({error.strerror}): name another file with --output") from error

@@ -1,10 +1,7 @@
-"""Running a workflow in this process: begin it as a task, and stay with it as with any call.
+"""`raincheck workflow run`: run a workflow in this process as a task, and monitor it like any call.
 
-What an earlier run of a workflow left: its arguments, and the results of its steps.
-
-`raincheck workflow run`: run a workflow here, and see it through.
-
-The server of a file of workflows, in this process: reached as any other, and found again by the command for it.
+The file of workflows is served inside this process, and its task can be resumed later by the command that serves the
+file. A run may start at a step: it then takes its arguments, and the results of earlier steps, from an earlier run.
 """
 
 import asyncio
@@ -24,39 +21,47 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.memory import create_client_server_memory_streams
 
 from raincheck.cli.commands.workflow.check import FileArgument
-from raincheck.cli.exit_codes import CODES, Ending, Unusable, find_workflow, refuse, refuse_unusable, tell
+from raincheck.cli.exit_codes import (
+    EXIT_CODES_HELP,
+    ExitCode,
+    UsageError,
+    echo_err,
+    fail,
+    fail_with_error,
+    find_workflow,
+)
 from raincheck.cli.options import (
-    PATIENCE,
-    BookOption,
+    DEFAULT_CONNECT_TIMEOUT,
+    CallsOption,
+    ConnectionOptions,
     JsonOption,
     StoreOption,
     TimeoutOption,
-    Wishes,
-    book_path,
-    open_existing,
+    calls_path,
+    open_operator_store,
 )
 from raincheck.cli.options import run_call as run_command
-from raincheck.cli.prompts.arguments import as_object, check_arguments, read_arguments, read_files
-from raincheck.cli.remote.connect import quiet, reach
-from raincheck.cli.remote.saved_calls import Ledger
-from raincheck.cli.remote.session import Scene, make_manner
-from raincheck.client import Slip
-from raincheck.clock import StoresClock, SystemClock
+from raincheck.cli.prompts.arguments import as_object, check_arguments, parse_arguments, read_files
+from raincheck.cli.remote.connect import connect_client, silence_library_logs
+from raincheck.cli.remote.saved_calls import DeferredSavedCalls
+from raincheck.cli.remote.session import CallUI, make_reporter
+from raincheck.client import TaskRef
+from raincheck.clock import StoreClock, SystemClock
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import Json, decode
 from raincheck.core.records import Task
 from raincheck.engine import Engine
 from raincheck.errors import RaincheckError
-from raincheck.operations.describe import told_id
-from raincheck.operations.redact import cover
+from raincheck.operations.describe import format_id
+from raincheck.operations.redact import redact_command
 from raincheck.operations.select import find_task
-from raincheck.server.identity import ANSWERED_IN_WORDS
+from raincheck.server.identity import FALLBACK_CAPABILITIES
 from raincheck.server.sdk_compat import lowlevel_of
 from raincheck.stores.base import Store
-from raincheck.stores.factory import find_address
+from raincheck.stores.factory import resolve_address
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 from raincheck.stores.url import MemoryAddress
-from raincheck.workflows.definition import Definition
+from raincheck.workflows.definition import WorkflowDefinition
 from raincheck.workflows.parsing.models import RESTORED
 from raincheck.workflows.serve import WorkflowTasks
 
@@ -64,18 +69,18 @@ if TYPE_CHECKING:
     from raincheck.workflows.pipelines.pipeline import Pipeline
 
 
-class HereTarget:
-    """What is run by this command. Whoever comes back to it later serves the same file."""
+class InProcessTarget:
+    """A server inside this process. A command that resumes its task later serves the same file."""
 
-    ends_with_us = True
+    ends_with_command = True
     has_secret = False
 
     def __init__(self, tasks: WorkflowTasks, store: str | None) -> None:
         self._tasks = tasks
         words = [*_program(), "serve", str(tasks.path), *([] if store is None else ["--store", store])]
-        self._covered = cover(words)
-        self.shown = self._covered.text
-        # As a command that was started here would be called.
+        self._covered = redact_command(words)
+        self.display_name = self._covered.text
+        # In the form of a command that was started in this folder.
         self.name = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(words)}"
 
     def connect(self) -> Transport:
@@ -92,24 +97,24 @@ class HereTarget:
                 await ours[1].aclose()
                 await asyncio.wait([serving])
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         return ""
 
     def hint(self) -> str | None:
         return None
 
-    def cleaned(self, text: str) -> str:
-        return self._covered.clean(text)
+    def redact(self, text: str) -> str:
+        return self._covered.redact(text)
 
 
 def _program() -> list[str]:
-    """What starts this program once more."""
+    """Return the command that starts this program again."""
     if shutil.which("raincheck") is not None:
         return ["raincheck"]
     return [sys.executable, "-c", "from raincheck.cli import main; main()"]
 
 
-# What follows a line with a backspace alone is printed as it stands.
+# Text after a line that contains only \b is not rewrapped.
 EPILOG = f"""
 Examples:
 
@@ -122,7 +127,7 @@ Arguments are name=value, read as the workflow's input says; name:=JSON; @file.j
 of them. With --from, what the steps before that one came to is taken from the latest run of this workflow, or from
 the task that --task names, and so are its arguments, unless they are given anew. On a terminal, what the workflow asks
 is asked there, and Ctrl-C offers to detach or to cancel. Tasks of this file that were left before go on meanwhile.
-{CODES}"""
+{EXIT_CODES_HELP}"""
 
 
 def run(
@@ -139,63 +144,70 @@ def run(
     ] = None,
     store: StoreOption = None,
     timeout: TimeoutOption = None,
-    book: BookOption = None,
+    calls: CallsOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show what is logged meanwhile.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a workflow here, and wait for its result."""
     if task_id is not None and step is None:
-        refuse("--task says whose results to take: say from which step on, with --from", as_json=as_json)
-    # The SDK takes most of a second to import. Other commands do without it.
+        fail("--task says whose results to take: say from which step on, with --from", as_json=as_json)
+    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
     from raincheck.workflows.serve import WorkflowTasks
 
     try:
         tasks = WorkflowTasks(file)
     except RaincheckError as error:
-        refuse_unusable(error, as_json=as_json)
-    wishes = Wishes(
-        headers=None, named_book=book, within=PATIENCE, is_verbose=verbose, as_json=as_json, timeout=timeout
+        fail_with_error(error, as_json=as_json)
+    wishes = ConnectionOptions(
+        headers=None,
+        calls_path=calls,
+        connect_timeout=DEFAULT_CONNECT_TIMEOUT,
+        is_verbose=verbose,
+        as_json=as_json,
+        timeout=timeout,
     )
-    asked = Asked(name, arguments or [], store, step, task_id)
+    asked = RunRequest(name, arguments or [], store, step, task_id)
     run_command(run_workflow(tasks, asked, wishes), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
-    """What to begin with."""
+class PreviousRun:
+    """The arguments and the step results that a run takes from an earlier one."""
 
     arguments: dict[str, Any]
     restored: dict[str, Json] | None
     """The results of steps; None if nothing is taken from an earlier run."""
 
 
-async def earlier_run(tasks: WorkflowTasks, definition: Definition, step: str, task_id: str | None) -> Earlier:
-    """What there is of an earlier run for one that begins with a step.
+async def load_previous_run(
+    tasks: WorkflowTasks, definition: WorkflowDefinition, step: str, task_id: str | None
+) -> PreviousRun:
+    """Return what a run that starts at a step takes from an earlier run.
 
     Raises:
-        Unusable: there was none, or it is of no use.
+        UsageError: there is no earlier run, or it can't be used.
     """
     pipeline = _pipeline_with(definition, step)
-    clock = StoresClock()
-    # As an operator: what a server ran for others may be gone on with here, too.
-    async with open_existing(_store_of(tasks), clock) as store:
+    clock = StoreClock()
+    # With an operator's rights: a run that a server made for another caller can be resumed here, too.
+    async with open_operator_store(_store_of(tasks), clock) as store:
         task = await _find(store, tasks, definition.name, task_id, clock)
         journal = await store.journal(task.id, Scope.everything(), now=clock.now())
     arguments = cast("dict[str, Any]", decode(journal.arguments))
     before = cast("dict[str, Json]", arguments.pop(RESTORED, {}))
     checkpoints = {one.name: decode(one.result) for one in journal.steps}
-    restored = _restorable(pipeline, step, before, checkpoints)
-    anew = [one for one in pipeline.plan.order if one in pipeline.before(step) and one not in restored]
+    restored = _results_to_restore(pipeline, step, before, checkpoints)
+    anew = [one for one in pipeline.plan.order if one in pipeline.predecessors(step) and one not in restored]
     many = "1 result of a step is that" if len(restored) == 1 else f"{len(restored)} results of steps are those"
-    tell(f"{many} of task {told_id(task.id)}")
+    echo_err(f"{many} of task {format_id(task.id)}")
     if anew:
-        tell(f"of what is before {step}, it has no result of {', '.join(anew)}: that is seen to anew")
+        echo_err(f"of what is before {step}, it has no result of {', '.join(anew)}: that is seen to anew")
     takes = as_object(definition.input_schema.get("properties"))
-    # The file may have changed since, and what it does not take any more is of no use.
-    return Earlier({one: value for one, value in arguments.items() if one in takes}, restored)
+    # The file may have changed since. Arguments that the workflow no longer takes are dropped.
+    return PreviousRun({one: value for one, value in arguments.items() if one in takes}, restored)
 
 
-def _restorable(
+def _results_to_restore(
     pipeline: "Pipeline", step: str, before: dict[str, Json], checkpoints: dict[str, Json]
 ) -> dict[str, Json]:
     from raincheck.workflows.load import find_restorable
@@ -205,16 +217,16 @@ def _restorable(
 
 
 def _is_not_after(pipeline: "Pipeline", one: str, step: str) -> bool:
-    return one in pipeline.plan.order and step not in pipeline.before(one)
+    return one in pipeline.plan.order and step not in pipeline.predecessors(one)
 
 
-def _pipeline_with(definition: Definition, step: str) -> "Pipeline":
+def _pipeline_with(definition: WorkflowDefinition, step: str) -> "Pipeline":
     from raincheck.workflows.pipelines.pipeline import Pipeline
 
     if not isinstance(definition, Pipeline):
-        raise Unusable(f"{definition.name} has states and no steps: --from is for pipelines")
+        raise UsageError(f"{definition.name} has states and no steps: --from is for pipelines")
     if step not in definition.plan.order:
-        raise Unusable(
+        raise UsageError(
             f"{definition.name} has no step {step!r} to begin with: it has {', '.join(definition.plan.order)}"
         )
     return definition
@@ -225,20 +237,20 @@ def _store_of(tasks: WorkflowTasks) -> str | None:
     return None if store is None else str(store)
 
 
-async def _find(store: Store, tasks: WorkflowTasks, name: str, task_id: str | None, clock: StoresClock) -> Task:
+async def _find(store: Store, tasks: WorkflowTasks, name: str, task_id: str | None, clock: StoreClock) -> Task:
     now = clock.now()
     if task_id is not None:
         task = await find_task(store, task_id, now=now)
         if task.tool.name != name:
-            raise Unusable(f"task {told_id(task.id)} is of {task.tool.name}, and not of {name}")
+            raise UsageError(f"task {format_id(task.id)} is of {task.tool.name}, and not of {name}")
         return task
-    query = TaskQuery(Scope.within(tasks.options.namespace), tool=name)
+    query = TaskQuery(Scope.for_namespace(tasks.options.namespace), tool=name)
     page = await store.list_tasks(query, now=now, limit=PAGE_LIMIT)
-    # What other workflows began is theirs.
+    # Tasks that other workflows started belong to those.
     ended = [task for task in page.tasks if task.is_terminal and task.parent_id is None]
     if not ended:
         namespace = tasks.options.namespace
-        raise Unusable(
+        raise UsageError(
             f"no run of {name} has ended in namespace {namespace!r} of this store, which is that of the file's name: "
             f"name its task with --task, or run it without --from"
         )
@@ -246,28 +258,28 @@ async def _find(store: Store, tasks: WorkflowTasks, name: str, task_id: str | No
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What to run."""
+class RunRequest:
+    """The workflow to run, and how."""
 
     name: str
-    words: list[str]
-    """Its arguments, as they were typed."""
+    arguments: list[str]
+    """The workflow's arguments, as typed."""
     store: str | None
     step: str | None
-    """The step to begin with; None for all of them."""
+    """The step to start with; None for all of them."""
     task_id: str | None
     """The task whose results to take; None for that of the latest run."""
 
 
-class _Telling(logging.Handler):
-    """Tells what functions of steps raise: whoever runs it here is its operator, and there is no other log."""
+class _StepLogHandler(logging.Handler):
+    """Prints what functions of steps raise: the user of this command is its operator, and there is no other log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(self.format(record))
+        echo_err(self.format(record))
 
     @classmethod
     @contextmanager
-    def meanwhile(cls, *, is_verbose: bool) -> Generator[None]:
+    def attached(cls, *, is_verbose: bool) -> Generator[None]:
         logger, handler = logging.getLogger("raincheck.workflows.actions.python"), cls()
         if not is_verbose:
             logger.addHandler(handler)
@@ -277,63 +289,73 @@ class _Telling(logging.Handler):
             logger.removeHandler(handler)
 
 
-async def run_workflow(tasks: WorkflowTasks, asked: Asked, wishes: Wishes) -> Ending:
-    """Run a workflow, and wait for the result.
+async def run_workflow(tasks: WorkflowTasks, request: RunRequest, options: ConnectionOptions) -> ExitCode:
+    """Run a workflow, and wait for its result.
 
     Raises:
-        Unusable: it can't be run like that.
+        UsageError: it can't be run with this request.
     """
-    if not wishes.is_verbose:
-        quiet()
-    definition, given = find_workflow(tasks.path, tasks.definitions, asked.name), read_files(asked.words)
-    tasks.configure(store=asked.store)
-    if isinstance(find_address(tasks.options.store), MemoryAddress):
-        raise Unusable(
+    if not options.is_verbose:
+        silence_library_logs()
+    definition, given = find_workflow(tasks.path, tasks.definitions, request.name), read_files(request.arguments)
+    tasks.configure(store=request.store)
+    if isinstance(resolve_address(tasks.options.store), MemoryAddress):
+        raise UsageError(
             "what is kept in memory: ends with this command, and nobody could come back to it: name a file with --store"
         )
-    target, book = HereTarget(tasks, asked.store), Ledger(book_path(wishes.named_book))
-    # A book that can't be used is better known before there is a task.
-    await book.slips()
-    manner, scene = make_manner(target, book, wishes), Scene(asked.name, wishes.timeout)
-    earlier = await _earlier(tasks, definition, asked)
-    anew = read_arguments(given, definition.input_schema)
+    target, book = InProcessTarget(tasks, request.store), DeferredSavedCalls(calls_path(options.calls_path))
+    # Find out whether the saved calls are usable before there is a task.
+    await book.list_refs()
+    manner, scene = make_reporter(target, book, options), CallUI(request.name, options.timeout)
+    earlier = await _earlier(tasks, definition, request)
+    anew = parse_arguments(given, definition.input_schema)
     arguments = {**earlier.arguments, **anew}
-    check_arguments(asked.name, arguments, definition.input_schema, verb="run")
-    _warn_of_mixing(earlier, anew)
-    with scene.set(), _Telling.meanwhile(is_verbose=wishes.is_verbose):
+    check_arguments(request.name, arguments, definition.input_schema, verb="run")
+    _warn_changed_arguments(earlier, anew)
+    with scene.open(), _StepLogHandler.attached(is_verbose=options.is_verbose):
         async with tasks.running() as engine:
-            guard = scene.vigil.until_there
-            async with reach(target, book=book, asked=scene.asker, within=wishes.within, guard=guard) as client:
-                scene.vigil.begin()
+            guard = scene.monitor.wait_for_server
+            async with connect_client(
+                target,
+                saved_calls=book,
+                elicitation_callback=scene.prompter,
+                timeout=options.connect_timeout,
+                guard=guard,
+            ) as client:
+                scene.monitor.start_timeout()
                 slip = await _begin(engine, target, definition, arguments, earlier)
                 await book.add(slip)
-                return await scene.stay(client.take_up(slip), manner)
+                return await scene.wait_for_end(client.resume(slip), manner)
 
 
-async def _earlier(tasks: WorkflowTasks, definition: Definition, asked: Asked) -> Earlier:
+async def _earlier(tasks: WorkflowTasks, definition: WorkflowDefinition, asked: RunRequest) -> PreviousRun:
     if asked.step is None:
-        return Earlier({}, None)
-    return await earlier_run(tasks, definition, asked.step, asked.task_id)
+        return PreviousRun({}, None)
+    return await load_previous_run(tasks, definition, asked.step, asked.task_id)
 
 
-def _warn_of_mixing(earlier: Earlier, anew: dict[str, Any]) -> None:
-    """Results that are taken over were made with the arguments of the earlier run."""
+def _warn_changed_arguments(earlier: PreviousRun, anew: dict[str, Any]) -> None:
+    """Warn if results are restored that were computed with other arguments."""
     others = [name for name, value in anew.items() if earlier.arguments.get(name) != value]
     if earlier.restored and others:
-        tell(f"careful: {', '.join(others)} is not what the earlier run had, whose results are taken as they are")
+        echo_err(f"careful: {', '.join(others)} is not what the earlier run had, whose results are taken as they are")
 
 
 async def _begin(
-    engine: Engine, target: HereTarget, definition: Definition, arguments: dict[str, Any], earlier: Earlier
-) -> Slip:
-    """Make the task. Not by a call: no caller may say what steps came to."""
+    engine: Engine,
+    target: InProcessTarget,
+    definition: WorkflowDefinition,
+    arguments: dict[str, Any],
+    earlier: PreviousRun,
+) -> TaskRef:
+    """Create the task. It is submitted directly: no caller may supply the results of steps."""
     restored = {} if earlier.restored is None else {RESTORED: earlier.restored}
     task = await engine.submit(
         definition.name,
         {**arguments, **restored},
         owner=Owner.local(),
-        caller={"capabilities": ANSWERED_IN_WORDS},
-        checks=False,
+        caller={"capabilities": FALLBACK_CAPABILITIES},
+        validate=False,
     )
     now = SystemClock().now().isoformat(timespec="seconds")
-    return Slip(server=target.name, task_id=task.id, tool=definition.name, tier="2026-07-28", taken_at=now)
+    return TaskRef(server=target.name, task_id=task.id, tool=definition.name, tier="2026-07-28", taken_at=now)
