@@ -285,7 +285,7 @@ def table(entries: Sequence[HistoryEntry]) -> str:
 async def be_server() -> None:
     with tempfile.TemporaryDirectory(prefix="raincheck-") as name:
         folder = Path(name)
-        print(paint("raincheck: a slip now, the result later, whatever happens to the worker in between", BOLD))
+        print(paint("raincheck: a ticket now, the result later, whatever happens to the worker in between", BOLD))
         print("The server and each worker are processes of their own; all that they share is one SQLite file.")
         async with (
             open_store(folder / "tasks.db") as store,

@@ -78,7 +78,7 @@ def test_without_a_tool_all_of_them_are_listed_with_their_arguments(url: str, wo
         (["build", "parts=x"], "parts=… (integer), How many parts there are."),
         (["add", "5"], "'5' is no argument: write name=value"),
         (["add", "a=1", "--header", "nonsense"], "a header is said as 'Name: value'"),
-        (["add", "a=1", "--book", "nowhere/calls.book"], "/nowhere for the book calls.book: make it first"),
+        (["add", "a=1", "--calls", "nowhere/calls.book"], "/nowhere for the file of calls calls.book: create it first"),
     ],
 )
 def test_what_can_not_be_called_ends_with_two_and_says_what_to_do(url: str, words: list[str], why: str) -> None:

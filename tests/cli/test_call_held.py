@@ -79,7 +79,7 @@ def test_how_a_call_is_now_can_be_seen_and_it_stays_in_the_book(url: str) -> Non
     facts = {"task_id": task, "status": "working", "message": "holding", "progress": {"done": 1, "total": 4}}
     assert told("get", task, ends_with=4) == facts
     Path("go").touch()
-    assert run("wait", task, "--timeout", "30", "--book", "none.book").returncode == 2
+    assert run("wait", task, "--timeout", "30", "--calls", "none.book").returncode == 2
     while run("get", task).returncode == 4:
         pass
     for _ in range(2):
@@ -115,7 +115,7 @@ def test_a_call_that_was_cancelled_is_not_in_the_book_any_more(url: str) -> None
 
 def test_what_somebody_else_cancelled_ends_with_one(url: str) -> None:
     task = left(url, "hold")
-    assert told("cancel", task, "--book", copied_book()) == {"task_id": task, "status": "cancelled"}
+    assert told("cancel", task, "--calls", copied_book()) == {"task_id": task, "status": "cancelled"}
     done = run("wait", task)
     assert done.returncode == 1
     assert "was cancelled" in done.stderr
@@ -270,18 +270,18 @@ def rename(task: str) -> None:
 
 def test_the_book_is_named_by_an_option_or_a_variable(url: str) -> None:
     Path("mine.book").unlink(missing_ok=True)
-    done = run("call", url, "hold", "--detach", "--book", "mine.book")
+    done = run("call", url, "hold", "--detach", "--calls", "mine.book")
     assert "raincheck wait" in done.stderr
-    assert "--book mine.book" in done.stderr
+    assert "--calls mine.book" in done.stderr
     assert held() == []
-    slips = json.loads(run("wait", "--json", env={"RAINCHECK_BOOK": "mine.book"}).stdout)
+    slips = json.loads(run("wait", "--json", env={"RAINCHECK_CALLS": "mine.book"}).stdout)
     assert [slip["tool"] for slip in slips] == ["hold"]
 
 
 def test_a_file_that_is_no_book_is_left_alone(url: str) -> None:
     Path("notes.txt").write_text("not a book, and long enough to be looked at " * 20)
     before = Path("notes.txt").read_bytes()
-    done = run("call", url, "hold", "--detach", "--book", "notes.txt")
+    done = run("call", url, "hold", "--detach", "--calls", "notes.txt")
     assert done.returncode == 2
     assert "notes.txt" in done.stderr
     assert Path("notes.txt").read_bytes() == before

@@ -104,14 +104,14 @@ def test_a_task_that_can_not_be_written_down_is_told_of(url: str, monkeypatch: p
         done = run("call", url, "hold", "--json")
     assert done.returncode == 4
     slip = json.loads(done.stdout)
-    assert "locked. So keep this slip" in done.stderr
+    assert "locked. Keep this task reference" in done.stderr
     assert json.dumps(slip) in done.stderr
 
 
 def test_a_book_that_can_not_be_used_is_known_before_anything_is_called(url: str) -> None:
     before = tasks()
     Path("notes.txt").write_text("not a book, and long enough to be looked at " * 20)
-    assert run("call", url, "hold", "--detach", "--book", "notes.txt").returncode == 2
+    assert run("call", url, "hold", "--detach", "--calls", "notes.txt").returncode == 2
     assert tasks() == before
 
 

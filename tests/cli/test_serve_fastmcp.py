@@ -32,7 +32,7 @@ def refuse() -> str:
 @pytest.fixture(autouse=True)
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAINCHECK_BOOK", str(tmp_path / "calls.book"))
+    monkeypatch.setenv("RAINCHECK_CALLS", str(tmp_path / "calls.book"))
     Path("server.py").write_text(SERVER)
 
 

@@ -114,7 +114,7 @@ async def test_a_slip_is_a_line_of_json_and_comes_back_as_it_was() -> None:
     ],
 )
 async def test_what_is_no_slip_is_refused(text: str) -> None:
-    with pytest.raises(InvalidValue, match="is no slip"):
+    with pytest.raises(InvalidValue, match="is not a task reference"):
         TaskRef.load(text)
 
 
@@ -171,7 +171,7 @@ async def test_a_task_that_can_not_be_written_down_is_told_with_its_slip(tmp_pat
 
 async def test_without_a_book_there_are_no_open_calls_to_ask_for() -> None:
     async with calling(Server()) as client:
-        with pytest.raises(ConfigurationError, match="keeps no book"):
+        with pytest.raises(ConfigurationError, match="saves no calls"):
             await client.open_calls()
 
 

@@ -92,7 +92,10 @@ def test_an_interrupted_attempt_goes_back_to_the_queue_at_once() -> None:
     assert (task.phase, task.failures, task.due_at, task.attempt) == (Phase.QUEUED, 1, None, None)
     assert interrupted.entry is not None
     assert (interrupted.entry.event, interrupted.entry.actor) == (Event.INTERRUPT, "sweeper")
-    assert interrupted.entry.note == "attempt 1 was interrupted: its worker stopped without a word"
+    assert (
+        interrupted.entry.note
+        == "attempt 1 was interrupted: its lease expired (the worker crashed or lost its connection)"
+    )
     assert after(task, Claim("worker-2", timedelta(seconds=30)), seconds=30).fence == 2
 
 
@@ -111,7 +114,10 @@ def test_only_an_interrupt_depends_on_the_lease() -> None:
 
 def test_a_tool_that_must_not_be_run_twice_fails_when_it_is_interrupted() -> None:
     interrupted = change(running(retry=NEVER_TWICE), Interrupt(), 30)
-    message = "attempt 1 was interrupted: its worker stopped without a word, and this tool must not be run twice"
+    message = (
+        "attempt 1 was interrupted: its lease expired (the worker crashed or lost its connection), "
+        "and this tool must not be run twice"
+    )
     assert (interrupted.after.phase, interrupted.after.failures) == (Phase.FAILED, 1)
     assert interrupted.after.status_message == message
     assert interrupted.outcome is not None

@@ -159,7 +159,7 @@ class Program(LazyGroup):
 program = make_group(
     Program,
     name="raincheck",
-    help="Durable, long-running MCP tasks: a slip now, the result later.",
+    help="Durable, long-running MCP tasks: a ticket now, the result later.",
     no_args_is_help=True,
 )
 
@@ -177,4 +177,4 @@ def raincheck(
         typer.Option("--version", help="Say which version this is, and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Durable, long-running MCP tasks: a slip now, the result later."""
+    """Durable, long-running MCP tasks: a ticket now, the result later."""

@@ -82,12 +82,12 @@ def parse_headers(lines: list[str]) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-CALLS_VARIABLE = "RAINCHECK_BOOK"
+CALLS_VARIABLE = "RAINCHECK_CALLS"
 
 CallsOption = Annotated[
     Path | None,
     typer.Option(
-        "--book",
+        "--calls",
         metavar="PATH",
         help=f"The file with the calls under way. Else {CALLS_VARIABLE}, else one in your state folder.",
     ),
@@ -104,7 +104,7 @@ def calls_path(path: Path | None) -> Path:
     if found is not None:
         found = found.expanduser().absolute()
         if not found.parent.is_dir():
-            raise UsageError(f"there is no folder {found.parent} for the book {found.name}: make it first")
+            raise UsageError(f"there is no folder {found.parent} for the file of calls {found.name}: create it first")
         return found
     folder = user_state_path("raincheck", appauthor=False)
     try:
@@ -112,7 +112,8 @@ def calls_path(path: Path | None) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"the folder {folder} for the book can't be made ({error.strerror}): name one by {CALLS_VARIABLE}"
+            f"the folder {folder} for the file of calls can't be created ({error.strerror}): "
+            f"name one by {CALLS_VARIABLE}"
         ) from error
     return folder / "calls.book"
 

@@ -135,7 +135,7 @@ class TaskClient:
             ConfigurationError: the client has no saved calls.
         """
         if self.saved_calls is None:
-            raise ConfigurationError("this client keeps no book: give it one, with saved_calls=SavedCalls(path)")
+            raise ConfigurationError("this client saves no calls: pass saved_calls=SavedCalls(path)")
         return [self.resume(slip) for slip in await self.saved_calls.list_refs(self.name)]
 
     async def _start_once(self, client: Client, call: CallRequest) -> Handle:

@@ -162,4 +162,4 @@ class Handle:
             await self._saved_calls.remove(tracked.task_ref)
         except ConfigurationError:
             # Finding the task once too often is better than losing the result.
-            logger.exception("task %s has ended, and stays in the book", tracked.task_id)
+            logger.exception("task %s has ended, and stays in the saved calls", tracked.task_id)

@@ -52,14 +52,14 @@ class TaskRef:
         try:
             slip = cls(**json.loads(text))
         except (TypeError, ValueError) as error:
-            raise InvalidValue(f"{text[:80]!r} is no slip of a task: {error}") from error
+            raise InvalidValue(f"{text[:80]!r} is not a task reference: {error}") from error
         tools: Any = slip.tools
         values = [slip.server, slip.task_id, slip.tool, slip.taken_at]
         if isinstance(tools, dict):
             values += [*slip.tools, *slip.tools.values()]
         is_text = all(isinstance(value, str) for value in values)  # pyright: ignore[reportUnnecessaryIsInstance] - from JSON
         if slip.tier not in get_args(ProtocolName) or not isinstance(tools, dict) or not is_text:
-            raise InvalidValue(f"{text[:80]!r} is no slip of a task that this version can read")
+            raise InvalidValue(f"{text[:80]!r} is not a task reference that this version can read")
         return slip
 
 
@@ -120,7 +120,7 @@ class SavedCalls:
                     self.path.chmod(0o600)
                 return do(book)
         except (OSError, sqlite3.Error) as error:
-            raise ConfigurationError(f"the task book {self.path} can't be used: {error}") from error
+            raise ConfigurationError(f"the file of saved calls {self.path} can't be used: {error}") from error
 
     def _open(self, book: sqlite3.Connection) -> None:
         (mark,) = book.execute(_QUERIES["read_mark"]).fetchone()
@@ -129,7 +129,9 @@ class SavedCalls:
         book.execute(_QUERIES["begin"])
         others = {name for (name,) in book.execute(_QUERIES["list_tables"])} - {"slips"}
         if mark or others:
-            raise ConfigurationError(f"{self.path} is no task book, and was left as it is: name another file")
+            raise ConfigurationError(
+                f"{self.path} is not a file of saved calls, and was left unchanged: name another file"
+            )
         for query in ("create_slips", "write_mark"):
             book.execute(_QUERIES[query])
 
@@ -139,5 +141,5 @@ def _read(text: str) -> TaskRef | None:
         return TaskRef.load(text)
     except InvalidValue:
         # A newer version that shares the file may have written it. The other references remain usable.
-        logger.exception("a slip in the task book can't be read")
+        logger.exception("a saved call can't be read")
         return None

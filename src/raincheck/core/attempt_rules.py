@@ -147,7 +147,7 @@ def interrupt(task: Task, command: ask.Interrupt, now: datetime) -> Change | Non
     if attempt is None or attempt.lease.expires_at > now:
         return None
     failures = task.failures + 1
-    what = f"attempt {attempt.number} was interrupted: its worker stopped without a word"
+    what = f"attempt {attempt.number} was interrupted: its lease expired (the worker crashed or lost its connection)"
     end = _why_no_retry(task, failures)
     if end is None:
         change = _stop(task, Event.INTERRUPT, now, command.actor, note=what, failures=failures)

@@ -4,9 +4,9 @@ FastMCP finds a tool by asking its providers, which takes a while, and may find 
 records the tools that were seen, for code that can't wait: whether there is such a tool, and how its arguments are
 read.
 
-FastMCP's own client converts what tools return to values by their output schema. Callers without tasks are shown that the
-output of a tool may be a task instead. To that client, a schema of two kinds is just an object, so the properties of
-the first kind are repeated where the client looks for them.
+FastMCP's own client converts what tools return to values by their output schema. The schema that is shown to callers
+without tasks declares that the output may be a task instead. To that client, a schema of two kinds is just an object,
+so the properties of the first kind are repeated where the client looks for them.
 """
 
 import inspect

@@ -98,7 +98,7 @@ class ServerOptions:
 
 
 UNSEEN_TASK_TIMEOUT = timedelta(days=1)
-"""For a task that its caller does not see. A caller that was asked for input and never returned can't cancel it."""
+"""Timeout of a task that its caller does not see. A caller that was asked for input and left can't even cancel it."""
 
 CLEANUP_TIMEOUT = 1.0
 """Seconds, when the server stops, for work that callers left behind: calls to cancel, answers to store."""
@@ -142,7 +142,7 @@ class ServerRuntime:
             ConfigurationError: a value is invalid, or the server is already running.
         """
         if self._users:
-            raise ConfigurationError("this server runs already: what it is to use is said before that")
+            raise ConfigurationError("the server is already running: call configure() before it starts")
         own: Any = {name: value for name, value in settings.items() if value is not None}
         said: Any = {name: value for name, value in options.items() if value is not None}
         self.options = replace(self.options, **said, settings=replace(self.options.settings, **own))
@@ -201,7 +201,7 @@ class ServerRuntime:
 
     @asynccontextmanager
     async def keep_running(self, prepare: Callable[[], object]) -> AsyncGenerator[None]:
-        """Keep the engine running while at least one caller is inside. `prepare` is called before anything starts."""
+        """Keep the engine running while any such context is entered. `prepare` is called before anything starts."""
         # Neither may stop half-way: a store that stays open keeps its file and its leases.
         try:
             await run_to_completion(self._acquire(prepare))

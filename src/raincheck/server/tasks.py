@@ -147,7 +147,7 @@ class DynamicTools:
         self._tools.add_dynamic(served, policy, sdk)
 
     def set_tool_rebuilder(self, rebuild: Callable[[bytes], tuple[TaskTool, Mapping[str, Json]]]) -> None:
-        """Set the function that rebuilds a missing tool and its schema from its definition, so that its tasks continue."""
+        """Set the function that makes a missing tool and its schema from its definition, so that its tasks continue."""
 
         def served(definition: bytes) -> TaskTool:
             tool, schema = rebuild(definition)
@@ -335,8 +335,8 @@ class Tasks(DynamicTools):
         """Register a function as a tool whose calls become tasks. The function itself is unchanged.
 
         It accepts the options of the SDK's own `tool`. `TaskPolicy` and `TaskTool` document the other settings. A
-        parameter of type `TaskContext` (in a plain function: `SyncTaskContext`) is the task, and not one of the
-        arguments.
+        parameter of type `TaskContext` (in a plain function: `SyncTaskContext`) receives the task, and is not
+        one of the arguments.
 
         Raises:
             ConfigurationError: the function can't be served like that.

@@ -6,8 +6,7 @@ does not end within the wait has waited in vain and is a task besides, which cos
 
 A caller polls at the interval that the server suggests. If it is too short, many callers keep the server busy with
 answers that contain no news. If it is too long, results stay unread. So the interval follows the time that the task
-probably has left, estimated from how long tasks of the same tool take. Without an estimate, it follows the time that has
-passed.
+probably has left, estimated from how long tasks of the same tool take, or without an estimate, the elapsed time.
 """
 
 from collections import OrderedDict

@@ -169,7 +169,7 @@ MAX_ANSWER_LENGTH = 599
 MAX_SUMMARY_LENGTH = 40
 """The maximum number of characters of a task's status message in a list."""
 
-RUNS_IN_BACKGROUND = "It goes on by itself, also while you do something else"
+RUNS_IN_BACKGROUND = "It keeps running in the background"
 WAITS_FOR_OPERATOR = "It goes on when the operator resumes it, and not before"
 
 TASK_META_KEY = "raincheck/task"

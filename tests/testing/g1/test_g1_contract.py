@@ -94,5 +94,6 @@ def test_a_server_that_has_to_be_started_runs_while_its_tests_do(pytester: pytes
 
 @pytest.mark.cold
 def test_the_package_imports_neither_pytest_nor_a_client_until_it_needs_them(pytester: pytest.Pytester) -> None:
-    script = "import sys, raincheck.conformance as g1; g1.RequirementLevel; print({'pytest', 'httpx2', 'mcp'} & set(sys.modules))"
+    heavy = "{'pytest', 'httpx2', 'mcp'}"
+    script = f"import sys, raincheck.conformance as g1; g1.RequirementLevel; print({heavy} & set(sys.modules))"
     assert pytester.run(sys.executable, "-c", script).outlines == ["set()"]

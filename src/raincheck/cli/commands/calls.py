@@ -77,7 +77,7 @@ def wait(
     task_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The task's id, or its beginning.")] = None,
     timeout: TimeoutOption = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Strike it off the book, and leave the task as it is.")
+        bool, typer.Option("--forget", help="Remove it from the saved calls, and leave the task alone.")
     ] = False,
     server: ServerOption = None,
     header: HeaderOption = None,
@@ -122,7 +122,7 @@ def get(
 ) -> None:
     """Show how a call is now, or its result.
 
-    It stays in the book, also if it has ended.
+    It stays in the saved calls, even if it has ended.
     """
     from raincheck.cli.remote.session import print_status
 

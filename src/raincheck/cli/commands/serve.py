@@ -270,7 +270,10 @@ def _serve(
         echo_err(f"{tasks.server.name!r} is served at {where}")
         if endpoint is not None and is_reachable_from_network(endpoint[0]) and not has_authentication(tasks.server):
             alone = f"--http 127.0.0.1:{endpoint[1]} is for this machine alone"
-            echo_err(f"anyone who reaches this machine can call it, for it asks nobody who they are: {alone}")
+            echo_err(
+                f"warning: authentication is not configured, so anyone who can reach this host can call these tools: "
+                f"{alone}"
+            )
         if as_json:
             typer.echo(json.dumps({"name": tasks.server.name, "at": where}))
 

@@ -41,7 +41,7 @@ class CallReporter:
 
     def follow_up_command(self, command: str, task_id: str, *options: str) -> str:
         """Return the command with which the user continues with a task."""
-        named = [] if self.calls_path is None else ["--book", str(self.calls_path)]
+        named = [] if self.calls_path is None else ["--calls", str(self.calls_path)]
         return format_command(command, task_id, *named, *options)
 
     def report_running(self, task_ref: TaskRef, prefix: str = "") -> None:
@@ -121,6 +121,6 @@ class CallReporter:
         fail(
             f"{self.target.display_name} does not know task {printable(slip.task_id)}, or not for you: it may be over "
             f"for long, or want the --header that it was called with, or the --server with what was secret in it. "
-            f"{self.follow_up_command('wait', slip.task_id, '--forget')} strikes it off the book",
+            f"{self.follow_up_command('wait', slip.task_id, '--forget')} removes it from the saved calls",
             as_json=self.as_json,
         )

@@ -236,13 +236,15 @@ async def start_call(
 
 
 async def _report_unsaved(manner: CallReporter, ledger: DeferredSavedCalls, slip: TaskRef) -> NoReturn:
-    why = "it may not be in the book"
+    why = "it may not be saved"
     try:
         why = await ledger.wait_until_saved()
     finally:
         manner.report_running(slip)
         if why is not None:
-            echo_err(f"{why}. So keep this slip, with which Python takes it up: {redact_task_ref(slip).dump()}")
+            echo_err(
+                f"{why}. Keep this task reference, with which TaskRef.load() resumes it: {redact_task_ref(slip).dump()}"
+            )
     raise typer.Exit(ExitCode.STILL_RUNNING)
 
 

@@ -254,7 +254,7 @@ async def forget_task(saved_calls: SavedCalls, id_prefix: str, *, as_json: bool)
     if as_json:
         typer.echo(format_json({"task_id": slip.task_id, "forgotten": True}))
     server = printable(redact_server(slip.server))
-    echo_err(f"task {format_id(slip.task_id)} of {server} is struck off the book; it was not stopped")
+    echo_err(f"task {format_id(slip.task_id)} of {server} is removed from the saved calls; it was not stopped")
     return ExitCode.SUCCESS
 
 

@@ -219,7 +219,7 @@ class QueueDispatch:
         has_room = is_idle and bool(hands.free_tools)
         is_unserved = has_room and await hands.deps.store.next_due(hands.namespace, hands.free_tools) == DUE_NOW
         if is_unserved and self._was_unserved:
-            logger.warning("tasks are queued that no job came for: they are begun without")
+            logger.warning("found queued tasks without a dispatcher job; claiming them directly")
             while hands.free_tools and await hands.claim_next(None) is not None:
                 pass
         self._was_unserved = is_unserved

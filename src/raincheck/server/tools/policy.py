@@ -90,7 +90,7 @@ class TaskPolicy:
     expected: float | None = None
     """Seconds that a call is expected to take, until there are measurements."""
     idempotency: IdempotencyKey | None = None
-    """What makes two calls of one owner the same: a repeated call gets the task of the first."""
+    """The key by which two calls of one owner are the same: a repeated call gets the task of the first."""
 
     immediate_response: str | None = None
     """Text for the model of a 2025-11-25 host while there is no result yet; a short default sentence if None."""
@@ -114,16 +114,15 @@ class TaskPolicy:
 
     @property
     def task_support(self) -> str:
-        """The name of the mode in 2025-11-25."""
+        """The mode as the `taskSupport` value of 2025-11-25."""
         return "optional" if self.mode == "auto" else self.mode
 
     def idempotency_key(
         self, tool: str, arguments: Mapping[str, Json], meta: Mapping[str, Any] | None, owner: Owner
     ) -> str | None:
-        """Return the key that identifies this call within its owner, or None. A caller's own key takes precedence.
+        """Return the key that identifies this call among those of its owner, or None. A caller's own key comes first.
 
-        An owner that can't be distinguished from others gets no derived key: the same order from two unknown callers is two
-        orders.
+        An owner that can't be told from others gets no derived key: equal orders of two unknown callers are two orders.
 
         Raises:
             InvalidValue: there should be a key, and it is not a string.
@@ -144,7 +143,7 @@ class TaskPolicy:
 
 
 def _shortened(key: str) -> str:
-    """Return a short key as it is, to stay readable, and a long key as its hash, to fit into the store."""
+    """Return a short key unchanged, to stay readable, and a long key as its hash, to fit into the store."""
     return key if len(key) <= MAX_KEY_LENGTH else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 

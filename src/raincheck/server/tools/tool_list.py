@@ -1,10 +1,10 @@
-"""Add to the tool lists of a server, and notify callers when the tools change.
+"""Extend the tool lists of a server, and notify callers when the tools change.
 
 `DynamicToolList` lists the ready-made tools of a low-level server: the server makes its list itself, and ready-made
 tools are appended to it.
 
 `ToolListChanges` sends `notifications/tools/list_changed`, in each generation's own way. Since 2026-07-28 a caller
-subscribes with `subscriptions/listen`, which the SDK serves: a published change is sent. Before, the notification is
+subscribes with `subscriptions/listen`, which the SDK serves: a published change is sent. Before, the notification was
 sent on every connection, and the SDK neither tracks those nor lets an `MCPServer` declare at the handshake that it
 sends any. This module does both. It can go when the SDK does either.
 

@@ -43,7 +43,7 @@ QuestionId: TypeAlias = tuple[TaskId, str]
 
 
 class QuestionLock:
-    """The right to be asked a question, with the one before it, whose caller is gone."""
+    """The right of one caller to be asked a question, linked to the previous lock, whose caller is gone."""
 
     def __init__(self, ctx: AnyContext, previous: "QuestionLock | None", clock: Clock) -> None:
         self.previous = previous
@@ -71,9 +71,9 @@ class QuestionLock:
         self._is_free_for_others.clear()
 
     def hold_until_reask(self) -> None:
-        """Hold the lock for the connection of a caller that is asked, and whose request has been answered.
+        """Hold the lock for a connection whose caller has the question, though its request has been answered.
 
-        To ask again in its next request would be too much.
+        To ask again in its next request would be too much. After `REASK_AFTER` the lock is free again.
         """
         self.hold()
         self._is_free_for_others.set()
@@ -191,7 +191,7 @@ class ElicitationBroker:
         self._follower = follower
         self._locks = QuestionLocks(runtime.options.clock)
         self._abandoned: set[asyncio.Future[None]] = set()
-        """What continues for callers that are gone. Each holds a lock, of which a question has at most two."""
+        """Background tasks for callers that are gone. Each holds a lock, of which a question has at most two."""
 
     def is_asking(self, ctx: AnyContext, view: View) -> bool:
         """Return whether a question of the task is with a caller on the connection of this request."""
