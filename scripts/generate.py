@@ -7,6 +7,7 @@ means. With `--check` nothing is written, and a file that is out of date makes i
 import ast
 import inspect
 import re
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -55,8 +56,16 @@ def pages() -> list[Path]:
 
 
 def fill(page: str) -> str:
-    """The page with its generated parts as they should be."""
-    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]](*part[3].split())}\n{part[4]}", page)
+    """Return the page with its generated parts up to date."""
+    filled = PART.sub(lambda part: f"{part[1]}{PARTS[part[2]](*part[3].split())}\n{part[4]}", page)
+    return _format(filled) if filled != page else page
+
+
+def _format(page: str) -> str:
+    """Format the code on a page: a method that is shown without its class has room for longer lines."""
+    command = [Path(sys.executable).with_name("ruff"), "format", "--quiet", "--stdin-filename", "page.md", "-"]
+    done = subprocess.run(command, input=page, text=True, capture_output=True, check=True, cwd=ROOT)  # noqa: S603 - of .venv
+    return done.stdout
 
 
 def phases() -> str:
