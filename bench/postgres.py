@@ -1,12 +1,7 @@
 """The PostgreSQL that tests start by themselves, for measuring with."""
 
-import sys
-from pathlib import Path
-
 from psycopg import AsyncConnection
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "postgres"))
-from postgres_serving import PostgresServer
+from tests.support.postgres.server import PostgresServer
 
 __all__ = ["PostgresServer", "analyse"]
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from scripts import checks, command_line, made
 from scripts.diagram import diagram, small_diagram
 
 from raincheck import errors
 from raincheck.core.lifecycle import INITIAL_PHASES, TRANSITIONS, Event, Phase, status_of
+from scripts import checks, command_line, made
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w-]+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)

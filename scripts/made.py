@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts import shapes
-
 from raincheck.workflows import load
+from scripts import shapes
 
 
 def files(root: Path) -> Iterator[tuple[Path, str]]:

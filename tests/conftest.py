@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import HealthCheck, settings
-from tests import fork_server
 
-pytest_plugins = ["postgres_fixtures"]
+from tests.support import fork_server
+
+pytest_plugins = ["tests.support.postgres.fixtures"]
 
 # Small on every run; large on demand: HYPOTHESIS_PROFILE=nightly scripts/test tests/property
 settings.register_profile(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support import ROOT
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SERVERS = {"conformance.py"}
 """They run until they are stopped: the official suite looks at them, in `tests/conformance`."""

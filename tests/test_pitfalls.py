@@ -4,11 +4,10 @@ A pitfall whose tests are renamed or removed fails this module, so that none los
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support import ROOT
 
 PITFALLS = {
     # Lifecycle and races

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from calls_kit import OLDER, SERVER, serving
 
 from raincheck.cli.output.log import LogHandler
+from tests.support.cli.terminal import OLDER, SERVER, serving
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from calls_kit import PATIENCE, PROGRAM, environment
 
 from raincheck.cli.exit_codes import ExitCode
+from tests.support import ROOT
+from tests.support.cli.terminal import PATIENCE, PROGRAM, environment
 
-PAGE = (Path(__file__).parents[2] / "docs/howto/use-the-command-line.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/howto/use-the-command-line.md").read_text(encoding="utf-8")
 SERVER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
 BLOCKS = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
 

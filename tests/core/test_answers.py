@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from story import SITUATIONS, after, asking, at, change, question
 
 from raincheck.core.commands import Answer
 from raincheck.core.decide import decide
@@ -12,6 +11,7 @@ from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, encode
 from raincheck.core.records import InputRequest
 from raincheck.errors import IllegalTransition, TooLarge
+from tests.support.core.tasks import SITUATIONS, after, asking, at, change, question
 
 YES, NO = encode("yes"), encode("no")
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from story import START, at, new
 
 from raincheck.core.create import PRIORITIES, create, digest_request
 from raincheck.core.lifecycle import Event, Phase, Status
@@ -19,6 +18,7 @@ from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention,
 from raincheck.core.records import TaskId, Tool
 from raincheck.core.validation import NAME_LIMIT
 from raincheck.errors import InvalidValue, NotJson, TooLarge
+from tests.support.core.tasks import START, at, new
 
 LIMITS = Limits()
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeGuard, get_args
 
 import pytest
-from story import CLAIM, ERROR, SITUATIONS, after, at, question, step
 
 from raincheck.core.commands import (
     Answer,
@@ -31,6 +30,7 @@ from raincheck.core.lifecycle import TERMINAL_PHASES, TRANSITIONS, Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import State, Task
 from raincheck.errors import IllegalTransition, LeaseLost
+from tests.support.core.tasks import CLAIM, ERROR, SITUATIONS, after, at, question, step
 
 LATE = 2_000
 """Seconds after which every lease, wait and deadline of a story is over."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 import pytest
-from story import CLAIM, ERROR, SITUATIONS, after, at, change, created, running
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Command, Complete, Fail, Note, Park
@@ -18,6 +17,7 @@ from raincheck.core.family import (
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
+from tests.support.core.tasks import CLAIM, ERROR, SITUATIONS, after, at, change, created, running
 
 BROKE = Fail(1, ERROR, "broke", retryable=False)
 LIVE = [task for task in SITUATIONS.values() if not task.is_terminal]

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from story import after, at, created
 
 from raincheck.core.commands import Cancel
 from raincheck.core.limits import MAX_WINDOW, Limits, Quota
 from raincheck.errors import ConfigurationError, QuotaExceeded
+from tests.support.core.tasks import after, at, created
 
 
 def test_a_live_quota_is_full_when_so_many_are_alive() -> None:

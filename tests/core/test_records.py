@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from story import SITUATIONS, START, after, asking, at, created, question, running
 
 from raincheck.core.commands import Cancel, Claim, Complete
 from raincheck.core.lifecycle import TERMINAL_PHASES, Phase, Status
@@ -13,6 +12,7 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.policies import Retention, RetryPolicy
 from raincheck.core.records import Attempt, Lease, Progress, State, Task, TaskId, Tool
+from tests.support.core.tasks import SITUATIONS, START, after, asking, at, created, question, running
 
 OTHER: dict[str, Any] = {
     "id": TaskId("other"),

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from story import CLAIM, START, after, at, change, created
 
 from raincheck.core.commands import Complete, Expire
 from raincheck.core.payload import encode
 from raincheck.core.policies import DEFAULT_RETENTION, MAX_KEEP, Retention, clamp_ttl
 from raincheck.errors import ConfigurationError
+from tests.support.core.tasks import CLAIM, START, after, at, change, created
 
 ZERO = timedelta(0)
 KEEPS = st.timedeltas(ZERO, MAX_KEEP)

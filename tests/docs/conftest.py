@@ -1,14 +1,10 @@
 """What docs show lives in `docs_src` and `scripts`, outside of any package: found from the repository's root."""
 
 import logging
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sse_starlette.sse import AppStatus
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ from typing import Any, cast
 import pytest
 import typer.main
 import yaml
-from pages import ROOT, text_of
 
 from raincheck.cli.app import program
 from raincheck.engine.settings import Settings
@@ -21,6 +20,7 @@ from raincheck.engine.worker.supervisor import UNWIND_TIMEOUT
 from raincheck.server.caller import Generation
 from raincheck.server.http.server import KEEP_ALIVE_TIMEOUT
 from raincheck.stores.postgres import parse_url
+from tests.support.docs.pages import ROOT, text_of
 
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))

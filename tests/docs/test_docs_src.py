@@ -18,10 +18,10 @@ import uvicorn
 from docs_src import bearer, call_reports, mounted, reports, serve_and_work
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from pages import ROOT, text_of
 from starlette.types import ASGIApp
 
 from raincheck.client import TaskCancelled, TaskClient, TaskRef
+from tests.support.docs.pages import ROOT, text_of
 
 pytestmark = pytest.mark.anyio
 

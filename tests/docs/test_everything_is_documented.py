@@ -3,7 +3,6 @@
 import inspect
 
 import pytest
-from pages import PAGES, ROOT, text_of
 
 from raincheck import errors
 from raincheck.core.lifecycle import Event, Phase, Status
@@ -12,6 +11,7 @@ from raincheck.server.tools.policy import ServedToolSettings
 from raincheck.stores import factory
 from raincheck.stores.base import Store
 from raincheck.wire import errors as wire_errors
+from tests.support.docs.pages import PAGES, ROOT, text_of
 
 DOCS = "\n".join(text_of(page) for page in PAGES)
 ERRORS = [name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)]

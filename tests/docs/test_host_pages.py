@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from mcp.client.stdio import StdioServerParameters
-from pages import ROOT, text_of
 
 from raincheck.client import TaskClient
+from tests.support.docs.pages import ROOT, text_of
 
 PAGE = ROOT / "docs/howto/connect-a-host.md"
 BLOCKS: list[dict[str, Any]] = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", text_of(PAGE), re.DOTALL)]

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, name_of, prose_of
+
+from tests.support.docs.pages import PAGES, ROOT, name_of, prose_of
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import PAGES, ROOT, name_of, snippets_of, text_of
+
+from tests.support.docs.pages import PAGES, ROOT, name_of, snippets_of, text_of
 
 WITH_SNIPPETS = [page for page in PAGES if list(snippets_of(page))]
 

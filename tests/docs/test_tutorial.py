@@ -12,10 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from page_shell import CLIPPED_ID, ID, PATIENCE, Shell, compared, environment, wait_until_said
-from pages import ROOT, name_of, text_of
-from test_snippets import test_the_snippets_of_a_page_run as run_snippets
-from tests.cli.calls_kit import at_terminal
+
+from tests.docs.test_snippets import test_the_snippets_of_a_page_run as run_snippets
+from tests.support.cli.terminal import at_terminal
+from tests.support.docs.pages import ROOT, name_of, text_of
+from tests.support.docs.shell import CLIPPED_ID, ID, PATIENCE, Shell, compared, environment, wait_until_said
 
 pytestmark = pytest.mark.timeout(240)
 

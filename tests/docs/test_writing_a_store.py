@@ -22,8 +22,8 @@ from raincheck.testing import (
     check_invariants,
     enumerate_crashes,
 )
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 TOY = ROOT / "docs_src/toy_store.py"
 
 databases: dict[Path, ToyDatabase] = defaultdict(ToyDatabase)

@@ -6,7 +6,6 @@ import threading
 from datetime import timedelta
 
 import pytest
-from workbench import QUICK, Bench
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.limits import Limits, Quota
@@ -28,6 +27,7 @@ from raincheck.errors import (
     ToolError,
     UnknownTool,
 )
+from tests.support.engine.harness import QUICK, Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from watched import a_clock
-from workbench import QUICK, Bench
 
 from raincheck.core.limits import Limits
 from raincheck.core.policies import Retention
 from raincheck.errors import ConfigurationError, TaskNotFound
+from tests.support.engine.harness import QUICK, Bench
+from tests.support.engine.observed_store import a_clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

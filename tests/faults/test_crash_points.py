@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_world import SCENARIOS, Snapshot, World, claims_two, creates, creates_and_begins
 
 from raincheck.core.records import TaskId
 from raincheck.stores.base import Store
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.reads import QUERIES
 from raincheck.testing import CrashPlan, FakeClock, StoreHarness, check_invariants, enumerate_crashes
+from tests.support.faults.crash_scenario import SCENARIOS, Snapshot, World, claims_two, creates, creates_and_begins
 
 pytestmark = pytest.mark.anyio
 

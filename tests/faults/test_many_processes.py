@@ -18,10 +18,11 @@ from raincheck.stores.requests import ClaimRequest, TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import EVERYTHING
+from tests.support import ROOT
 
 pytestmark = pytest.mark.anyio
 
-HAMMER = Path(__file__).with_name("hammer.py")
+HAMMER = ROOT / "tests/support/faults/load_process.py"
 PROCESSES, TASKS = 8, 250
 
 

@@ -6,8 +6,6 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from crash_world import SCENARIOS, Snapshot, World, creates
-from postgres_serving import PostgresServer
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.pq import TransactionStatus
 
@@ -16,6 +14,8 @@ from raincheck.dispatchers.procrastinate import ProcrastinateJobQueue
 from raincheck.stores.base import Store
 from raincheck.stores.postgres import PostgresStore
 from raincheck.testing import CrashPlan, SimulatedCrash, enumerate_crashes
+from tests.support.faults.crash_scenario import SCENARIOS, Snapshot, World, creates
+from tests.support.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -16,12 +16,13 @@ import time
 from datetime import timedelta
 
 import uvicorn
-from fastmcp import Context, FastMCP
 from fastmcp.dependencies import Progress
 from fastmcp.exceptions import ToolError
 from fastmcp.utilities.tasks import TaskConfig
 from fastmcp_tasks import TasksExtension
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+
+from fastmcp import Context, FastMCP
 
 mcp = FastMCP("fastmcp4")
 mcp.add_extension(TasksExtension(url=os.environ.get("DOCKET", "memory://")))

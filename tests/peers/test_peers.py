@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from peer_servers import FASTMCP4, MCP1, Peer
-from peer_wire import EXTENSION, Heard, Json, PeerWire, talking_to
+
+from tests.peers.raw_session import EXTENSION, Heard, Json, PeerWire, talking_to
+from tests.support.peers import FASTMCP4, MCP1, Peer
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from caller import Caller, Refused
 from mcp.shared.exceptions import MCPError
-from shop import QUICK, Shop
 
 from raincheck import Engine, Quota, RetryPolicy, TaskContext, Toolbox, ToolError
 from raincheck.core.commands import Cancel
@@ -22,6 +20,8 @@ from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import Page, TaskQuery
 from raincheck.testing import FakeClock, StoreHarness
+from tests.support.server.caller_v2026 import Caller, Refused
+from tests.support.server.example import QUICK, Shop
 
 pytestmark = pytest.mark.anyio
 

@@ -10,17 +10,17 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from caller import TASKS, Caller, Refused
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
-from shop import Shop
-from wires import HttpWire, in_memory, over_http
 
 from raincheck import Owner, TaskContext, ToolError
 from raincheck.core.owner import OwnerKind
 from raincheck.server.identity import OwnerFunction
 from raincheck.server.sdk_compat import AnyContext
+from tests.support.server.caller_v2026 import TASKS, Caller, Refused
+from tests.support.server.example import Shop
+from tests.support.server.transports import HttpWire, in_memory, over_http
 
 pytestmark = pytest.mark.anyio
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from caller import Caller, Refused
-from shop import QUICK, Shop
-from wires import over_http
 
 from raincheck import Limits, Owner, Quota, Settings, TaskContext
 from raincheck.core.payload import Json
 from raincheck.server.sdk_compat import AnyContext
 from raincheck.testing import FakeClock
+from tests.support.server.caller_v2026 import Caller, Refused
+from tests.support.server.example import QUICK, Shop
+from tests.support.server.transports import over_http
 
 pytestmark = pytest.mark.anyio
 

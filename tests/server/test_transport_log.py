@@ -6,8 +6,9 @@ import logging
 from urllib.parse import urlsplit
 
 import pytest
-from http_serving import served
-from shop import Shop
+
+from tests.support.http_server import served
+from tests.support.server.example import Shop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

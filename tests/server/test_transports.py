@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from caller import ASKABLE, TASKS, Caller, Refused
 from fastapi import FastAPI
 from pydantic import BaseModel
-from shop import Shop
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from wires import HttpWire, StdioWire, in_memory, over_http, over_stdio
 
 from raincheck import TaskContext
+from tests.support import ROOT
+from tests.support.server.caller_v2026 import ASKABLE, TASKS, Caller, Refused
+from tests.support.server.example import Shop
+from tests.support.server.transports import HttpWire, StdioWire, in_memory, over_http, over_stdio
 
 pytestmark = pytest.mark.anyio
 
-SERVER = Path(__file__).parent.parent.parent / "examples" / "conformance.py"
+SERVER = ROOT / "examples/conformance.py"
 
 
 class Sure(BaseModel):

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
+
 FILES = sorted((Path(__file__).parent / "requirements").glob("*.toml"))
 MANIFESTS = [tomllib.loads(file.read_text(encoding="utf-8")) for file in FILES]
 REQUIREMENTS: list[dict[str, Any]] = [one for manifest in MANIFESTS for one in manifest["requirement"]]

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from schemas import validate
-from slips import running, seen
 
 from raincheck.core.commands import Complete
 from raincheck.core.payload import Json, encode
 from raincheck.wire import v2026
+from tests.support.schemas import validate
+from tests.support.wire.snapshots import running, seen
 
 TEXT: Json = {"type": "text", "text": "2 rows"}
 RELATED = "io.modelcontextprotocol/related-task"

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from schemas import definitions, validate
+
+from tests.support.schemas import definitions, validate
 
 SCHEMAS = ["tasks-2026-07-28", "mcp-2026-07-28", "mcp-2025-11-25"]
 TASK: dict[str, object] = {

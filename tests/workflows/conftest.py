@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from pipelines import Workshop
+
+from tests.support.workflows.harness import Workshop
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ class V2025Contract:
         cls._stack.close()
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-    def test_g1(self, check: Check) -> None:
+    def test_check(self, check: Check) -> None:
         self._runner.check(check)
 
 

@@ -15,8 +15,6 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
-import fastmcp
-from fastmcp import Context, FastMCP
 from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError
 from fastmcp.exceptions import ToolError as FastToolError
 from fastmcp.server import dependencies
@@ -29,6 +27,8 @@ from mcp.server.lowlevel import Server
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from pydantic_core import to_jsonable_python
 
+import fastmcp
+from fastmcp import Context, FastMCP
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.engine.execution.context import TaskContext

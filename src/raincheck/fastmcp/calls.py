@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
-from fastmcp import Context
 from fastmcp.server.dependencies import extract_version_spec
 from fastmcp.server.extensions import ServerExtension, ToolCallContinuation, ToolCallOutcome
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
@@ -19,6 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, ListToolsResult
 from pydantic import BaseModel, ConfigDict
 
+from fastmcp import Context
 from raincheck.fastmcp.adapter import ServerAdapter
 from raincheck.fastmcp.body import DirectCalls, is_client_call
 from raincheck.server.caller import asks_for_task

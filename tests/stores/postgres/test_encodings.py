@@ -6,7 +6,6 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
-from postgres_serving import PostgresServer
 
 from raincheck import open_store
 from raincheck.core.payload import decode
@@ -16,6 +15,7 @@ from raincheck.stores.factory import make_store
 from raincheck.stores.postgres import PostgresStore
 from raincheck.testing import check_invariants
 from raincheck.testing.store_contract.create import CreateContract
+from tests.support.postgres.server import PostgresServer
 
 TEXT = "größer 日本 🌧"
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from postgres_serving import PostgresServer
 from procrastinate.schema import SchemaManager
 from psycopg.conninfo import conninfo_to_dict
 
@@ -12,6 +11,7 @@ from raincheck.errors import ConfigurationError
 from raincheck.stores.factory import make_store, open_store
 from raincheck.stores.postgres import parse_url
 from raincheck.testing import FakeClock, StoreHarness
+from tests.support.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from older_files import write_older_file
 
 from raincheck.core.lifecycle import Phase
 from raincheck.errors import InvalidValue, StoreFull, StoreUnavailable
@@ -22,6 +21,7 @@ from raincheck.stores.sqlite.migrate import shipped_migrations
 from raincheck.stores.sqlite.reads import QUERIES
 from raincheck.testing import check_invariants
 from raincheck.testing.harness import EVERYTHING
+from tests.support.stores.older_files import write_older_file
 
 pytestmark = pytest.mark.anyio
 
@@ -208,5 +208,5 @@ async def test_no_log_shows_a_secret_not_even_the_event_loops(
     secrets += [await store.get_or_create_secret("key 0"), await store.get_or_create_secret("key 0")]
     await asyncio.sleep(0)
     loop.set_debug(False)
-    assert re.search(r"Executing .*Lane.* took", caplog.text)
+    assert re.search(r"Executing .*ThreadCall.* took", caplog.text)
     assert not any(shows(caplog.text, secret) for secret in secrets)

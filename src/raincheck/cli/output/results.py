@@ -44,8 +44,8 @@ STYLES = {
 
 TOOL_ERROR = "red"
 
-FILE_WIDTH = 160
-"""The width of a table that is written to a file, where there is no screen to fit."""
+FILE_WIDTH = 240
+"""Columns of what is written to a file or a pipe: there is no screen to fit, and lines are searched for."""
 
 
 def make_console(*, is_error: bool = False, width: int = FILE_WIDTH) -> Console:

@@ -1,0 +1,248 @@
+"""`raincheck doctor`: what is wrong with a store is found, said, and decides what it ends with."""
+
+import os
+import shutil
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from raincheck.core.commands import Complete, Park
+from raincheck.core.payload import encode
+from raincheck.core.records import Tool
+from raincheck.testing import FakeClock, StoreHarness
+from tests.support.cli.operator import START, STORE, in_store, lines, one_of_each, told
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+async def nothing(_: StoreHarness) -> None: ...
+
+
+def found(clock: FakeClock | None = None, ends_with: int = 0) -> dict[str, dict[str, Any]]:
+    """What is found, by name."""
+    said = told("doctor", clock=clock, ends_with=ends_with)
+    assert said["store"] == str(Path(STORE).absolute())
+    return {finding["name"]: finding for finding in said["findings"]}
+
+
+def verdicts(findings: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {name: finding["verdict"] for name, finding in findings.items() if finding["verdict"] != "ok"}
+
+
+def test_of_a_store_that_is_well_every_line_says_ok() -> None:
+    in_store(nothing)
+    findings = found()
+    assert verdicts(findings) == {}
+    names = ["opens", "rights", "disk", "log", "schema", "journal", "integrity"]
+    assert list(findings) == [*names, "tasks", "leases", "workers", "queue", "clock"]
+    assert all(finding["do"] is None for finding in findings.values())
+    printed = lines("doctor")
+    assert printed[0] == "ok opens the store can be opened"
+    assert printed[-1] == f"{Path(STORE).absolute()}: 12 ok"
+
+
+def test_a_line_that_is_not_fine_says_what_to_do() -> None:
+    in_store(nothing)
+    Path(STORE).chmod(0o644)
+    assert verdicts(found()) == {"rights": "warn"}
+    printed = lines("doctor")
+    assert "warn rights other users of this machine may get at what tasks were asked and what came of them" in printed
+    assert f"-> chmod 600 {Path(STORE).absolute()}" in printed
+    assert told("doctor")["verdict"] == "warn"
+
+
+def test_a_file_that_this_user_can_not_write_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_store(nothing)
+    monkeypatch.setattr(os, "access", lambda file, _: Path(file).name != STORE)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - a stand-in
+    findings = found(ends_with=1)
+    assert verdicts(findings) == {"rights": "bad"}
+    assert findings["rights"]["said"] == f"this user can't read and write {Path(STORE).absolute()}"
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+@pytest.mark.parametrize(("mib", "verdict"), [(2_000, "ok"), (500, "warn"), (50, "bad")])
+def test_a_disk_that_is_nearly_full_is_found(mib: int, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_store(nothing)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, mib * 1_024 * 1_024))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - likewise
+    findings = found(ends_with=1 if verdict == "bad" else 0)
+    assert findings["disk"]["verdict"] == verdict
+    assert ("raincheck tasks purge" in (findings["disk"]["do"] or "")) == (verdict != "ok")
+
+
+def test_a_log_that_does_not_shrink_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_store(nothing)
+    monkeypatch.setattr("raincheck.operations.file_health.LARGE_WAL", 1)
+    holder = sqlite3.connect(STORE)
+    holder.execute("BEGIN")
+    holder.execute("SELECT * FROM tasks").fetchall()
+    in_store(one_of_each)
+    assert "look for a process that keeps reading the file" in found()["log"]["do"]
+    holder.close()
+
+
+def test_another_journal_and_an_older_schema_are_found() -> None:
+    in_store(nothing)
+    connection = sqlite3.connect(STORE)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("PRAGMA user_version = 3")
+    connection.close()
+    before = Path(STORE).read_bytes()
+    findings = found(ends_with=1)
+    assert verdicts(findings) == {"opens": "bad", "schema": "warn", "journal": "warn"}
+    assert "start a server or a worker on it" in findings["opens"]["said"]
+    assert findings["journal"]["said"] == "delete, so that readers wait for writers"
+    assert Path(STORE).read_bytes() == before
+
+
+def test_a_damaged_file_is_bad() -> None:
+    in_store(one_of_each)
+    content = bytearray(Path(STORE).read_bytes())
+    # Whole pages in the middle; the first, which says whose file it is, stays.
+    for page in range(4, 16):
+        content[page * 4_096 : page * 4_096 + 200] = b"\xff" * 200
+    Path(STORE).write_bytes(content)
+    findings = found(ends_with=1)
+    assert findings["integrity"]["verdict"] == "bad"
+    assert "the file is damaged" in findings["integrity"]["said"]
+    assert "restore a backup or try SQLite's '.recover'" in findings["integrity"]["do"]
+
+
+def test_leases_and_deadlines_that_nobody_looks_for_are_bad() -> None:
+    clock = FakeClock(START)
+
+    async def work(scene: StoreHarness) -> None:
+        await scene.create_running()
+        await scene.create(deadline_at=START + timedelta(seconds=10))
+
+    in_store(work, clock)
+    # The lease is over after 30 s, and for a minute more somebody may be about to look.
+    clock.advance(65)
+    assert found(clock)["leases"]["verdict"] == "ok"
+    clock.advance(30)
+    leases = found(clock, ends_with=1)["leases"]
+    assert leases["verdict"] == "bad"
+    assert leases["said"] == "2 tasks overdue for up to 85 s, and taken back by nobody: task-0002, task-0001"
+    assert leases["do"] == "start a server on this store: any takes back what dead ones held"
+
+
+def test_a_task_for_a_tool_that_nobody_has_been_seen_to_have_is_found() -> None:
+    clock = FakeClock(START)
+
+    async def work(scene: StoreHarness) -> None:
+        await scene.create(tool=Tool("deploy", "2"))
+        await scene.create(tool=Tool("deploy", "2"))
+        scene.clock.advance(120)
+
+    in_store(work, clock)
+    workers = found(clock)["workers"]
+    assert workers["verdict"] == "warn"
+    assert workers["said"] == (
+        "2 tasks waited up to 2 min for deploy (version 2) of 'reports', "
+        "and nobody was seen to run it in the last 10 min"
+    )
+    assert workers["do"] == "start a server or worker named 'reports' that has that version of the tool"
+
+
+def test_what_waits_for_busy_workers_is_not_said_to_have_none() -> None:
+    clock = FakeClock(START)
+
+    async def work(scene: StoreHarness) -> None:
+        done = await scene.create_running()
+        await scene.create()
+        scene.clock.advance(120)
+        await scene.apply(done, Complete(1, encode(1)))
+        await scene.create(tool=Tool("deploy"))
+        scene.clock.advance(120)
+        await scene.create_running(tool=Tool("other"))
+        await scene.create(tool=Tool("other", "2"))
+
+    in_store(work, clock)
+    clock.advance(20)
+    said = found(clock)["workers"]["said"]
+    assert "deploy (version 1)" in said
+    assert "build_report" not in said
+    clock.advance(120)
+    both = [line for line in lines("doctor", clock=clock, ends_with=1) if line.startswith("warn workers")]
+    assert len(both) == 2
+
+
+def test_a_worker_whose_lease_ran_out_is_none() -> None:
+    clock = FakeClock(START)
+
+    async def work(scene: StoreHarness) -> None:
+        await scene.create_running()
+        await scene.create()
+
+    in_store(work, clock)
+    clock.advance(80)
+    assert found(clock)["workers"]["verdict"] == "warn"
+
+
+def test_another_version_that_is_run_is_named() -> None:
+    clock = FakeClock(START)
+
+    async def work(scene: StoreHarness) -> None:
+        await scene.create(tool=Tool("deploy", "2"))
+        scene.clock.advance(100)
+        await scene.create_running(tool=Tool("deploy", "1"))
+
+    in_store(work, clock)
+    assert found(clock)["workers"]["said"].endswith("in the last 10 min; version 1 of it is run")
+
+
+def test_a_parked_task_that_nobody_takes_up_again_is_found() -> None:
+    clock = FakeClock(START)
+
+    async def work(scene: StoreHarness) -> None:
+        task = await scene.create_running()
+        await scene.apply(task, Park(1, seen_signals=0, until=START + timedelta(seconds=60)))
+
+    in_store(work, clock)
+    clock.advance(900)
+    assert "1 task waited up to 14 min for build_report (version 1)" in found(clock)["workers"]["said"]
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(200, "ok"), (400, "warn")])
+def test_the_task_that_has_waited_longest_is_named(seconds: float, verdict: str) -> None:
+    clock = FakeClock(START)
+
+    async def work(scene: StoreHarness) -> None:
+        await scene.create()
+        scene.clock.advance(10)
+        await scene.create()
+
+    in_store(work, clock)
+    clock.advance(seconds)
+    queue = found(clock)["queue"]
+    assert queue["verdict"] == verdict
+    assert queue["said"].startswith("task-0001 (build_report) has waited longest, for ")
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1, "ok"), (300, "warn")])
+def test_tasks_from_the_future_are_found(seconds: float, verdict: str) -> None:
+    clock = FakeClock(START)
+    clock.advance(seconds)
+
+    async def work(scene: StoreHarness) -> None:
+        await scene.create()
+
+    in_store(work, clock)
+    findings = found(FakeClock(START))
+    assert findings["clock"]["verdict"] == verdict
+    if verdict == "warn":
+        assert findings["clock"]["said"].startswith("a task is from 5 min in the future")
+
+
+def test_how_many_tasks_live_is_told() -> None:
+    clock = FakeClock(START)
+    in_store(one_of_each, clock)
+    clock.jump_to(START)
+    assert found(clock)["tasks"]["said"] == "1 queued, 1 running, 1 parked, 1 paused"

@@ -1,0 +1,132 @@
+"""`raincheck workflow check` and `graph`: what is in a file, what is wrong with it, and what it looks like."""
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.cli.terminal import run
+from tests.support.cli.workflow_server import a_flow, write_flows
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+FAULTY = """
+raincheck: 1
+workflows:
+  release:
+    steps:
+      - id: build
+        run: [make]
+        set: 1
+      - id: publish
+        needs: [bild]
+        set: 1
+  "2nd":
+    steps:
+      - id: one
+        set: "{{ nope }}"
+"""
+
+
+def test_a_file_without_faults_is_told_with_what_is_in_it() -> None:
+    write_flows()
+    done = run("workflow", "check", "flows.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "flows.yaml: 4 workflows, no faults"
+    assert lines[1].startswith("  release (version ")
+    assert lines[1].endswith(", takes tag, copies): Release a version.")
+    assert lines[2].endswith("takes nothing)")
+
+
+def test_for_programs_it_says_all_that_a_caller_would_see() -> None:
+    write_flows()
+    told = json.loads(run("workflow", "check", "flows.yaml", "--json").stdout)
+    assert told["faults"] == []
+    release = told["workflows"][0]
+    assert (release["name"], release["description"]) == ("release", "Release a version.")
+    assert set(release["input"]["properties"]) == {"tag", "copies"}
+
+
+def test_every_fault_has_a_line_of_its_own_with_file_and_line() -> None:
+    write_flows(FAULTY)
+    done = run("workflow", "check", "flows.yaml")
+    assert (done.returncode, done.stdout) == (1, "")
+    *faults, last = done.stderr.splitlines()
+    assert len(faults) >= 2
+    assert all(line.startswith("flows.yaml:") and line.split(":")[1].isdigit() for line in faults)
+    assert any(line.startswith("flows.yaml:6: workflows.release.steps.build: ") for line in faults)
+    assert last == f"raincheck: {len(faults)} faults: nothing of it can be used before that is mended"
+    told = json.loads(run("workflow", "check", "flows.yaml", "--json").stdout)
+    assert [f"{one['file']}:{one['line']}: {one['where']}: {one['message']}" for one in told["faults"]] == faults
+
+
+@pytest.mark.parametrize("words", [["serve"], ["worker"], ["tools"]])
+def test_who_serves_such_a_file_is_told_the_same_and_can_not(words: list[str]) -> None:
+    write_flows(FAULTY)
+    done = run(*words, "flows.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[:-1] == run("workflow", "check", "flows.yaml").stderr.splitlines()[:-1]
+
+
+@pytest.mark.parametrize("words", [["check"], ["graph"], ["run"]])
+def test_a_file_that_is_not_there_is_told(words: list[str]) -> None:
+    done = run("workflow", *words, "nope.yaml", *(["it"] if words == ["run"] else []))
+    assert done.returncode == 2
+    assert "there is no file nope.yaml" in done.stderr
+
+
+def test_a_folder_is_all_of_its_files() -> None:
+    Path("flows").mkdir()
+    write_flows(a_flow("one"), "flows/one.yaml")
+    write_flows(a_flow("two"), "flows/two.yml")
+    Path("flows/notes.txt").write_text("nothing")
+    assert run("workflow", "check", "flows").stdout.startswith("flows: 2 workflows, no faults\n  one ")
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_flows()
+    for one in [one for one in sys.modules if one.startswith("raincheck.workflows.")]:
+        monkeypatch.delitem(sys.modules, one)
+    # As if it were not installed.
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    done = run("workflow", "check", "flows.yaml")
+    assert done.returncode == 2
+    assert "pip install 'raincheck[workflows]'" in done.stderr
+
+
+def test_a_graph_is_mermaid_text_of_one_workflow_or_of_all() -> None:
+    write_flows()
+    one = run("workflow", "graph", "flows.yaml", "release").stdout
+    assert one.startswith("flowchart TD\n")
+    assert "n1 --> n2" in one
+    every = run("workflow", "graph", "flows.yaml").stdout
+    assert every.count("flowchart TD") == 4
+    assert every.startswith("%% release\n")
+    told = json.loads(run("workflow", "graph", "flows.yaml", "--format", "svg", "--json").stdout)
+    assert set(told) == {"release", "confirm", "hold", "fail"}
+
+
+def test_a_picture_is_written_where_it_is_wanted() -> None:
+    write_flows()
+    done = run("workflow", "graph", "flows.yaml", "fail", "--format", "svg", "--output", "fail.svg")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "raincheck: wrote fail.svg\n")
+    words = [element.text for element in ElementTree.parse("fail.svg").iter() if element.text]  # noqa: S314 - our own
+    assert {"first", "beside", "second", "last"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["nope"], "flows.yaml has no workflow 'nope': it has confirm, fail, hold, release"),
+        (["--format", "svg"], "a picture is of one workflow, and flows.yaml has several: say which of confirm"),
+        (["fail", "--output", "nowhere/it"], "nowhere/it can't be written (No such file or directory)"),
+    ],
+)
+def test_what_can_not_be_drawn_is_told(words: list[str], why: str) -> None:
+    write_flows()
+    done = run("workflow", "graph", "flows.yaml", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr

@@ -1,0 +1,89 @@
+"""Complete and cancel: what an end says, and that its words fit any store."""
+
+import pytest
+
+from raincheck.core.commands import Cancel, Command, Complete, Fail
+from raincheck.core.decide import decide
+from raincheck.core.lifecycle import LIVE_PHASES, Phase, Status
+from raincheck.core.limits import Limits
+from raincheck.core.payload import Payload, encode
+from raincheck.core.validation import MESSAGE_LIMIT
+from raincheck.errors import IllegalTransition, LeaseLost, TooLarge
+from tests.support.core.tasks import ERROR, SITUATIONS, after, at, change, created, running
+
+REPORT = encode({"rows": 3})
+
+
+def test_a_completed_task_has_its_result_in_the_same_change() -> None:
+    completed = change(running(), Complete(1, REPORT, status_message="3 rows"), 9)
+    assert (completed.after.phase, completed.after.status) == (Phase.COMPLETED, Status.COMPLETED)
+    assert (completed.outcome, completed.after.status_message) == (REPORT, "3 rows")
+    assert (completed.after.finished_at, completed.after.is_error, completed.after.failures) == (at(9), False, 0)
+    assert completed.entry is not None
+    assert completed.entry.actor == "worker-1"
+
+
+def test_a_result_that_reports_a_tool_error_completes_the_task_and_says_so() -> None:
+    completed = change(running(), Complete(1, REPORT, is_error=True))
+    assert (completed.after.phase, completed.after.is_error, completed.outcome) == (Phase.COMPLETED, True, REPORT)
+
+
+def test_a_result_beyond_its_bound_is_refused() -> None:
+    limits = Limits(outcome=10)
+    with pytest.raises(TooLarge) as too_large:
+        decide(running(), Complete(1, Payload(b"1" * 11)), at(5), limits)
+    assert (too_large.value.what, too_large.value.size, too_large.value.limit) == ("the result", 11, 10)
+    assert decide(running(), Complete(1, Payload(b"1" * 10)), at(5), limits) is not None
+
+
+@pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
+def test_a_cancel_stops_a_task_wherever_it_is(phase: Phase) -> None:
+    task = next(task for task in SITUATIONS.values() if task.phase is phase)
+    cancelled = change(task, Cancel("alice", "changed my mind"), 9)
+    assert (cancelled.after.phase, cancelled.after.status_message) == (Phase.CANCELLED, "changed my mind")
+    assert cancelled.outcome is None
+    assert cancelled.entry is not None
+    assert (cancelled.entry.actor, cancelled.entry.note) == ("alice", "changed my mind")
+
+
+def test_a_cancel_without_a_reason_still_says_something() -> None:
+    cancelled = change(created(), Cancel("alice"))
+    assert cancelled.after.status_message == "cancelled"
+    assert cancelled.entry is not None
+    assert cancelled.entry.note is None
+
+
+def test_a_late_completion_does_not_overwrite_a_cancel_nor_a_cancel_a_completion() -> None:
+    cancelled = after(running(), Cancel("alice"))
+    with pytest.raises(LeaseLost):
+        decide(cancelled, Complete(1, REPORT), at(9))
+    completed = after(running(), Complete(1, REPORT))
+    with pytest.raises(IllegalTransition):
+        decide(completed, Cancel("alice"), at(9))
+
+
+def test_a_refusal_says_in_plain_words_what_the_task_is_and_what_it_can_not_take() -> None:
+    completed = after(running(), Complete(1, REPORT))
+    with pytest.raises(IllegalTransition) as illegal:
+        decide(completed, Cancel("alice"), at(9))
+    assert str(illegal.value) == "task 'task-1' is completed: it can't take 'cancel'; nothing changed"
+
+
+ODD = "\0\ud800" + "x" * 10_000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Complete(1, REPORT, status_message=ODD),
+        Fail(1, ERROR, ODD, retryable=False),
+        Cancel("alice", ODD),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_the_last_words_of_a_task_are_made_fit_for_any_store(command: Command) -> None:
+    ended = change(running(), command)
+    assert ended.entry is not None
+    for words in (ended.after.status_message, ended.entry.note):
+        assert words is None or (len(words) <= MESSAGE_LIMIT and "\0" not in words and words.encode())
+    assert ended.after.status_message

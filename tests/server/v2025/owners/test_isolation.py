@@ -1,0 +1,271 @@
+"""Tasks that are unknown, expired or somebody else's: callers of 2025-11-25 can't tell one from the other."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raincheck import Owner, Retention
+from raincheck.core.owner import Scope
+from raincheck.core.records import TaskId
+from raincheck.errors import TaskNotFound
+from raincheck.server.sdk_compat import AnyContext
+from raincheck.testing import FakeClock
+from tests.server.test_owners import make_with_tokens
+from tests.support.server.caller_v2025 import G1Caller, calling, connected
+from tests.support.server.caller_v2026 import Refused
+from tests.support.server.example import QUICK, Shop
+from tests.support.server.tools import add_gated, text_of
+from tests.support.server.transports_v2025 import g1_http, g1_serving
+from tests.support.server.v2025.tools import ALICE, BOB, add_saying, ended, refusal
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+METHODS = ["tasks/get", "tasks/result", "tasks/cancel"]
+EACH_METHOD = pytest.mark.parametrize("method", METHODS)
+
+UNKNOWN = "01a1e0f3b30b6bfe7de31c591256e0a2f1014a914ead"
+"""An id as ours are, which nobody has."""
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    return "memory:" if request.param == "memory" else tmp_path / "tasks.db"
+
+
+class Door:
+    """A server where a test says who comes, on whatever connection."""
+
+    def __init__(self, store: str | Path, **options: Any) -> None:
+        self.who = Owner.token("https://a.example", "alice")
+        self.clock = FakeClock()
+        # A lease that does not run out when a test moves the clock.
+        settings = replace(QUICK, lease=86_400)
+        self.shop = Shop(store, owner=self.owner_of, clock=self.clock, settings=settings, **options)
+        self.gate = add_gated(self.shop)
+        add_saying(self.shop, retention=Retention(keep=timedelta(seconds=50)))
+
+    def owner_of(self, _: AnyContext) -> Owner:
+        return self.who
+
+    def be(self, name: str) -> None:
+        self.who = Owner.token("https://a.example", name)
+
+
+def seen_of(refused: Refused, task_id: str) -> tuple[Any, ...]:
+    """All that a caller can see of a refusal, but for the id that it gave."""
+    return refused.code, refused.message.replace(task_id, "ID"), refused.data
+
+
+async def refusals_of(caller: G1Caller, task_id: str) -> list[tuple[Any, ...]]:
+    return [seen_of(await refusal(caller, method, {"taskId": task_id}), task_id) for method in METHODS]
+
+
+@pytest.mark.requirement("g1-unknown-id-code", "g1-others-rejected", "g1-bound-to-context", "g1-informative-errors")
+async def test_unknown_expired_and_foreign_tasks_look_the_same(store: str | Path) -> None:
+    door = Door(store)
+    async with calling(door.shop) as caller:
+        finished = await caller.start("say")
+        live = await caller.start("gated")
+        await door.shop.tasks.engine.wait(finished, owner=door.who)
+        door.be("mallory")
+        unknown = await refusals_of(caller, UNKNOWN)
+        assert unknown == [(-32602, unknown[0][1], None)] * 3
+        assert "ID" in unknown[0][1]
+        assert await refusals_of(caller, finished) == await refusals_of(caller, live) == unknown
+        door.be("alice")
+        assert text_of(await caller.result(finished)) == ""
+        door.clock.advance(60)
+        assert await refusals_of(caller, finished) == unknown
+        assert (await caller.get(live))["status"] == "working", "nobody else has stopped it"
+
+
+@pytest.mark.requirement("g1-others-rejected", "g1-bound-to-context")
+@pytest.mark.parametrize("headers", [BOB, {}, {"authorization": "bearer alice"}], ids=["another", "none", "nearly"])
+async def test_over_http_a_task_is_only_for_who_comes_with_the_same_credentials(headers: dict[str, str]) -> None:
+    shop = Shop(works=False)
+    add_gated(shop)
+    async with (
+        g1_serving(shop.mcp) as serving,
+        g1_http(serving, **ALICE) as hers,
+        g1_http(serving, **ALICE) as hers_again,
+        g1_http(serving, **headers) as theirs,
+        connected(hers) as alice,
+        connected(hers_again) as alice_again,
+        connected(theirs) as other,
+    ):
+        task_id = await alice.start("gated")
+        assert await refusals_of(other, task_id) == await refusals_of(other, UNKNOWN)
+        assert await alice_again.get(task_id) == await alice.get(task_id)
+        assert (await alice_again.cancel(task_id))["status"] == "cancelled"
+
+
+@pytest.mark.requirement("g1-ids-unguessable")
+async def test_strangers_get_at_a_task_by_its_id_alone() -> None:
+    shop = Shop(works=False)
+    add_gated(shop)
+    async with (
+        g1_serving(shop.mcp) as serving,
+        g1_http(serving) as first,
+        g1_http(serving) as second,
+        connected(first) as caller,
+        connected(second) as other,
+    ):
+        task_id = await caller.start("gated")
+        assert await other.get(task_id) == await caller.get(task_id)
+        assert (await other.cancel(task_id))["status"] == "cancelled"
+
+
+async def test_the_tasks_of_another_server_on_the_same_store_are_not_there(tmp_path: Path) -> None:
+    ours, theirs = Shop(tmp_path / "tasks.db", works=False), Shop(tmp_path / "tasks.db", works=False, namespace="other")
+    add_gated(ours)
+    add_gated(theirs)
+    async with calling(ours) as caller, calling(theirs) as other:
+        task_id = await caller.start("gated")
+        assert await refusals_of(other, task_id) == await refusals_of(other, UNKNOWN)
+        assert (await other.page())["tasks"] == []
+
+
+@EACH_METHOD
+async def test_expiry_counts_for_every_method(method: str, store: str | Path) -> None:
+    """Though the task is still in the store: nobody has cleaned up yet."""
+    door = Door(store)
+    async with calling(door.shop) as caller:
+        task_id = await caller.start("say")
+        await door.shop.tasks.engine.wait(task_id, owner=door.who)
+        kept = (await caller.get(task_id))["ttl"] / 1_000
+        door.clock.advance(kept - 0.001)
+        if method != "tasks/cancel":
+            await caller.request(method, {"taskId": task_id})
+        else:
+            assert "completed already" in (await refusal(caller, method, {"taskId": task_id})).message
+        assert len((await caller.page())["tasks"]) == 1
+        door.clock.advance(0.001)
+        expired = seen_of(await refusal(caller, method, {"taskId": task_id}), task_id)
+        assert expired == seen_of(await refusal(caller, method, {"taskId": UNKNOWN}), UNKNOWN)
+        assert (await caller.page())["tasks"] == []
+
+
+@pytest.mark.requirement("g1-expired-cleaned")
+async def test_what_has_expired_is_forgotten_before_long() -> None:
+    door = Door("memory:")
+    async with calling(door.shop) as caller:
+        task_id = await caller.start("say")
+        await door.shop.tasks.engine.wait(task_id, owner=door.who)
+        store: Any = getattr(door.shop.tasks.engine, "_deps").store  # noqa: B009 - it has no public name
+        scope, early = Scope.everything(), door.clock.now()
+        assert (await store.load(TaskId(task_id), scope, now=early)).id == task_id
+        while await _is_kept(store, task_id, scope, early):
+            door.clock.advance(60)
+            await caller.ping()
+
+
+async def _is_kept(store: Any, task_id: str, scope: Scope, now: Any) -> bool:
+    try:
+        await store.load(TaskId(task_id), scope, now=now)
+    except TaskNotFound:
+        return False
+    return True
+
+
+async def test_a_result_that_is_waited_for_is_given_though_it_would_not_be_kept() -> None:
+    door = Door("memory:")
+    add_gated(door.shop, "fleeting", retention=Retention(keep=timedelta(0))).open.set()
+    gate = add_gated(door.shop, "slow", retention=Retention(keep=timedelta(0)))
+    async with calling(door.shop) as caller:
+        task_id = await caller.start("slow")
+        waiting = await caller.wait(task_id)
+        door.clock.advance(3_600)
+        gate.open.set()
+        assert text_of(await waiting.result()) == "through"
+        assert (await refusal(caller, "tasks/result", {"taskId": task_id})).code == -32602
+
+
+@pytest.mark.requirement("g1-unknown-id-code", "g1-informative-errors")
+@pytest.mark.parametrize("params", [None, {}], ids=["no params", "empty params"])
+@EACH_METHOD
+async def test_a_request_that_names_no_task_is_told_to(method: str, params: dict[str, Any] | None) -> None:
+    async with calling(Shop()) as caller:
+        refused = await refusal(caller, method, params)
+        assert refused.code == -32602
+        assert f"{method} needs params.taskId" in refused.message
+
+
+@pytest.mark.requirement("g1-unknown-id-code")
+@pytest.mark.parametrize("task_id", [None, 7, 1.5, True, [], ["x"], {}, {"taskId": "x"}], ids=repr)
+@EACH_METHOD
+async def test_an_id_that_is_no_text_is_refused(method: str, task_id: object) -> None:
+    async with calling(Shop()) as caller:
+        refused = await refusal(caller, method, {"taskId": task_id})
+        assert refused.code == -32602
+        assert "taskId, a string" in refused.message
+
+
+ODD = [
+    "",
+    " ",
+    "a\0b",
+    "ü",
+    "\U0001f4a5",
+    "'; drop table tasks; --",
+    "../etc",
+    "x" * 200,
+    "x" * 201,
+    "x" * 100_000,
+    "%",
+]
+
+
+@pytest.mark.requirement("g1-unknown-id-code")
+@EACH_METHOD
+async def test_odd_ids_are_nobodys(method: str, store: str | Path) -> None:
+    door = Door(store)
+    async with calling(door.shop) as caller:
+        task_id = await caller.start("gated")
+        for odd in [*ODD, task_id.upper(), f" {task_id}", f"{task_id} ", task_id[:-1], f"{task_id}\0"]:
+            refused = await refusal(caller, method, {"taskId": odd})
+            assert refused.code == -32602, odd
+            assert len(refused.message) < 300, "what was sent is not sent back at length"
+        assert (await caller.get(task_id))["status"] == "working"
+
+
+async def test_what_is_looked_up_in_vain_takes_up_nothing() -> None:
+    shop = Shop()
+    add_saying(shop)
+    async with calling(shop) as caller:
+        before = len(asyncio.all_tasks())
+        for number in range(100):
+            await refusal(caller, "tasks/result", {"taskId": f"unknown-{number}"})
+        assert len(asyncio.all_tasks()) <= before
+        task_id = await caller.start("say")
+        assert (await ended(shop, task_id)).task.status == "completed"
+
+
+@asynccontextmanager
+async def with_tokens() -> AsyncGenerator[tuple[G1Caller, G1Caller, G1Caller]]:
+    shop = make_with_tokens()
+    async with (
+        g1_serving(shop.mcp) as serving,
+        g1_http(serving, authorization="Bearer alice") as one,
+        g1_http(serving, authorization="Bearer alice-on-her-phone") as two,
+        g1_http(serving, authorization="Bearer mallory") as three,
+        connected(one) as alice,
+        connected(two) as phone,
+        connected(three) as mallory,
+    ):
+        yield alice, phone, mallory
+
+
+@pytest.mark.requirement("g1-bound-to-context", "g1-others-rejected", "g1-list-of-own")
+async def test_with_verified_tokens_a_task_is_its_subjects_on_all_their_devices() -> None:
+    async with with_tokens() as (alice, phone, mallory):
+        task_id = await alice.start("quick")
+        assert text_of(await phone.result(task_id)) == "done"
+        assert await refusals_of(mallory, task_id) == await refusals_of(mallory, UNKNOWN)
+        assert [one["taskId"] for one in (await phone.page())["tasks"]] == [task_id]
+        assert (await mallory.page())["tasks"] == []

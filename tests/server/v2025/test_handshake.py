@@ -1,0 +1,238 @@
+"""The handshake of 2025-11-25: what a server says of its tasks, to whom, and what it says of its tools."""
+
+# pyright: reportUnusedFunction=false
+
+from typing import Any
+
+import pytest
+from mcp.server.lowlevel import Server
+from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams, Tool
+
+from raincheck import Owner, Tasks
+from raincheck.server.sdk_compat import AnyContext
+from tests.server.test_owners import make_with_tokens
+from tests.support.server.caller_v2025 import VERSION, G1Caller, calling, connected
+from tests.support.server.caller_v2026 import Caller
+from tests.support.server.example import QUICK, Shop
+from tests.support.server.tools import add_gated, text_of
+from tests.support.server.transports import in_memory
+from tests.support.server.transports_v2025 import g1_http, g1_memory, g1_serving
+from tests.support.server.v2025.tools import ALICE, ON_ALL_G1_WIRES, add_saying, count_tasks, refusal
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+WITH_LIST: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+WITHOUT_LIST: dict[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+
+OLDER = ["2024-11-05", "2025-03-26", "2025-06-18"]
+METHODS = ["tasks/get", "tasks/result", "tasks/list", "tasks/cancel"]
+
+
+@pytest.mark.requirement("g1-capability-declared", "g1-list-not-for-strangers")
+@ON_ALL_G1_WIRES
+async def test_tasks_are_declared_and_lists_of_them_only_to_callers_that_can_be_told_apart(way: str) -> None:
+    async with calling(Shop(), way) as caller:
+        assert caller.welcome["protocolVersion"] == VERSION
+        assert caller.welcome["capabilities"]["tasks"] == (WITH_LIST if way == "memory" else WITHOUT_LIST)
+
+
+@pytest.mark.requirement("g1-capability-declared", "g1-list-not-for-strangers")
+async def test_a_caller_with_a_header_or_a_token_is_offered_lists() -> None:
+    async with calling(Shop(), "http", headers=ALICE) as caller:
+        assert caller.welcome["capabilities"]["tasks"] == WITH_LIST
+    async with calling(make_with_tokens(), "http", headers=ALICE) as caller:
+        assert caller.welcome["capabilities"]["tasks"] == WITH_LIST
+
+
+def nobody(_: AnyContext) -> Owner:
+    return Owner.anonymous()
+
+
+def ada(_: AnyContext) -> Owner:
+    return Owner.token("", "ada")
+
+
+@pytest.mark.requirement("g1-list-not-for-strangers")
+async def test_a_servers_own_word_on_who_somebody_is_decides_what_is_offered() -> None:
+    async with calling(Shop(owner=nobody)) as caller:
+        assert caller.welcome["capabilities"]["tasks"] == WITHOUT_LIST
+    async with calling(Shop(owner=ada), "http") as caller:
+        assert caller.welcome["capabilities"]["tasks"] == WITH_LIST
+
+
+def nobody_knows(_: AnyContext) -> Owner:
+    raise RuntimeError("postgres://admin:hunter2@db")
+
+
+async def test_a_caller_whom_the_server_can_not_place_gets_its_handshake_and_no_tasks() -> None:
+    shop = Shop(owner=nobody_knows)
+    add_saying(shop)
+    async with calling(shop) as caller:
+        assert caller.welcome["capabilities"]["tasks"] == WITHOUT_LIST
+        for method in (*METHODS, "tools/call"):
+            refused = await refusal(caller, method, {"taskId": "unknown", "name": "say", "task": {}})
+            assert (refused.code, refused.message) == (-32603, "Internal server error")
+        await caller.ping()
+
+
+async def test_what_else_a_server_can_do_is_declared_as_ever() -> None:
+    async with calling(Shop()) as caller:
+        told = {**caller.welcome, "capabilities": {**caller.welcome["capabilities"]}}
+    del told["capabilities"]["tasks"]
+    async with g1_memory(Shop().mcp) as wire, connected(wire, version="2025-06-18") as older:
+        assert told["capabilities"] == older.welcome["capabilities"]
+        assert told["serverInfo"] == older.welcome["serverInfo"]
+
+
+@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.requirement("g1-task-ignored-if-not-declared")
+async def test_a_version_without_tasks_is_told_of_none_and_has_none(version: str) -> None:
+    shop = Shop()
+    add_gated(shop).open.set()
+    async with calling(shop, version=version) as caller:
+        assert caller.welcome["protocolVersion"] == version
+        assert "tasks" not in caller.welcome["capabilities"]
+        assert all("execution" not in tool for tool in (await caller.request("tools/list"))["tools"])
+        for method in METHODS:
+            refused = await refusal(caller, method, {"taskId": "unknown"})
+            assert (refused.code, refused.message) == (-32601, "Method not found")
+        # A field that means nothing to that version, whatever is in it.
+        for task in ({"ttl": 60_000}, {"ttl": -1}, {}):
+            assert text_of(await caller.call("gated", task=task)) == "through"
+
+
+async def test_the_version_of_2026_is_told_of_the_extension_alone_whoever_else_is_connected() -> None:
+    shop = Shop()
+    add_gated(shop)
+    async with calling(shop), in_memory(shop.mcp) as wire:
+        capabilities = (await Caller(wire).request("server/discover"))["capabilities"]
+        assert "tasks" not in capabilities
+        (tool,) = (await Caller(wire).request("tools/list"))["tools"]
+        assert "execution" not in tool
+
+
+async def test_a_version_that_nobody_knows_is_answered_with_this_one_and_its_tasks() -> None:
+    async with g1_memory(Shop().mcp) as wire:
+        welcome = await G1Caller(wire, version="2099-01-01").greet()
+        assert welcome["protocolVersion"] == VERSION
+        assert welcome["capabilities"]["tasks"] == WITH_LIST
+
+
+@pytest.mark.parametrize("version", OLDER)
+async def test_a_session_does_not_change_its_version_with_a_header(version: str) -> None:
+    """Over HTTP each request repeats what was agreed on. Who says something else is held to the agreement."""
+    shop = Shop()
+    add_gated(shop)
+    async with calling(shop, "http", version=version) as caller:
+        caller.http.headers["mcp-protocol-version"] = VERSION
+        assert (await refusal(caller, "tasks/get", {"taskId": "unknown"})).code == -32601
+
+
+async def test_without_sessions_each_request_is_of_the_version_that_its_header_says() -> None:
+    shop = Shop()
+    add_gated(shop)
+    async with calling(shop, "http-stateless") as caller:
+        task_id = await caller.start("gated")
+        for version in OLDER:
+            caller.http.headers["mcp-protocol-version"] = version
+            assert (await refusal(caller, "tasks/get", {"taskId": task_id})).code == -32601
+        caller.http.headers["mcp-protocol-version"] = VERSION
+        assert (await caller.get(task_id))["status"] == "working"
+
+
+@pytest.mark.requirement("g1-tool-declares-support")
+async def test_each_tool_says_whether_it_may_be_called_as_a_task() -> None:
+    shop = Shop()
+    said = {"required": "required", "auto": "optional", "forbidden": "forbidden"}
+    for name in said:
+        add_gated(shop, name, mode=name)
+        shop.mcp.add_tool(plain, name=f"enabled_{name}")
+        shop.tasks.enable(f"enabled_{name}", mode=name)  # type: ignore[arg-type] # one of the three
+    add_gated(shop, "usual")
+    shop.mcp.add_tool(plain, name="enabled_as_usual")
+    shop.tasks.enable("enabled_as_*")
+    shop.mcp.add_tool(plain)
+    async with calling(shop, capabilities={"tasks": {}}) as caller:
+        listed = (await caller.request("tools/list"))["tools"]
+        assert {tool["name"]: tool.get("execution") for tool in listed} == {
+            **{name: {"taskSupport": support} for name, support in said.items()},
+            **{f"enabled_{name}": {"taskSupport": support} for name, support in said.items()},
+            "usual": {"taskSupport": "optional"},
+            "enabled_as_usual": {"taskSupport": "optional"},
+            "plain": None,
+        }
+        # And of itself nothing else than before.
+        assert {"name", "inputSchema", "outputSchema"} <= listed[0].keys()
+
+
+async def plain() -> str:
+    return "plain"
+
+
+async def list_pages(_: AnyContext, params: PaginatedRequestParams | None) -> ListToolsResult:
+    pages = {None: (["served", "theirs"], "2"), "2": (["other"], None)}
+    names, more = pages[None if params is None else params.cursor]
+    tools = [
+        Tool.model_validate({"name": name, "inputSchema": {"type": "object"}, **THEIRS.get(name, {})}) for name in names
+    ]
+    return ListToolsResult(tools=tools, next_cursor=more)
+
+
+THEIRS = {"theirs": {"execution": {"taskSupport": "forbidden"}}}
+
+
+async def call_nothing(_: AnyContext, __: CallToolRequestParams) -> CallToolResult:
+    return CallToolResult(content=[])
+
+
+@pytest.mark.requirement("g1-tool-declares-support")
+async def test_the_pages_of_a_low_level_servers_list_are_marked_and_otherwise_left_alone() -> None:
+    server = Server[Any]("shop", on_call_tool=call_nothing, on_list_tools=list_pages)
+    Tasks(server, "memory:", settings=QUICK).enable("served", mode="required")
+    async with g1_memory(server) as wire, connected(wire) as caller:
+        first = await caller.request("tools/list")
+        assert {tool["name"]: tool.get("execution") for tool in first["tools"]} == {
+            "served": {"taskSupport": "required"},
+            "theirs": {"taskSupport": "forbidden"},
+        }
+        second = await caller.request("tools/list", {"cursor": first["nextCursor"]})
+        assert [tool.get("execution") for tool in second["tools"]] == [None]
+        assert "nextCursor" not in second
+
+
+@pytest.mark.parametrize("method", [*METHODS, "tools/call"])
+async def test_before_the_handshake_nothing_is_done(method: str) -> None:
+    shop = Shop()
+    add_saying(shop)
+    async with calling(shop) as caller:
+        task_id = await caller.start("say")
+        await caller.result(task_id)
+        async with g1_memory(shop.mcp) as wire:
+            stranger = G1Caller(wire)
+            refused = await refusal(stranger, method, {"taskId": task_id, "name": "say", "task": {}})
+            assert refused.code == -32602
+        assert await count_tasks(shop) == 1
+
+
+async def test_a_method_of_the_other_generation_does_not_exist() -> None:
+    shop = Shop()
+    add_gated(shop)
+    async with calling(shop) as caller:
+        params: dict[str, Any] = {"taskId": await caller.start("gated"), "inputResponses": {}}
+        assert (await refusal(caller, "tasks/update", params)).code == -32601
+
+
+async def test_two_sessions_of_one_server_may_speak_different_versions() -> None:
+    shop = Shop()
+    add_gated(shop).open.set()
+    async with (
+        g1_serving(shop.mcp) as serving,
+        g1_http(serving) as first,
+        g1_http(serving) as second,
+        connected(first) as caller,
+        connected(second, version="2025-06-18") as older,
+    ):
+        task_id = await caller.start("gated")
+        assert text_of(await older.call("gated", task={})) == "through"
+        assert (await refusal(older, "tasks/get", {"taskId": task_id})).code == -32601
+        assert text_of(await caller.result(task_id)) == "through"

@@ -1,0 +1,277 @@
+"""`subscriptions/listen` for tasks: what is pushed, when, and when the stream ends."""
+
+# pyright: reportUnusedFunction=false
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server.mcpserver import Context
+
+from raincheck import Retention, RetryPolicy, TaskContext, ToolError
+from raincheck.testing import FakeClock
+from tests.support.server.example import Shop
+from tests.support.server.tools import (
+    ON_BOTH_WIRES,
+    YES,
+    add_gated,
+    add_greeting,
+    but_for_meta,
+    refusal,
+    run_sql,
+    text_of,
+)
+from tests.support.server.transports import Message
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+
+STAMP = {"lastUpdatedAt": "a claim or a lease may touch the task between two looks"}
+
+
+def but_for_hints(task: Message) -> Message:
+    """Without what may be another at each look, and what belongs to the message around it."""
+    return {name: value for name, value in but_for_meta(task).items() if name not in ("pollIntervalMs", "resultType")}
+
+
+@ON_BOTH_WIRES
+@pytest.mark.requirement("notification-is-detailed-task")
+async def test_each_push_says_what_a_poll_would_say_at_that_moment(way: str) -> None:
+    shop = Shop()
+    gate = asyncio.Event()
+
+    @shop.tasks.tool()
+    async def greet(task: TaskContext) -> dict[str, str]:
+        await gate.wait()
+        reply = await task.elicit("Who are you?", {"type": "object"})
+        return {"said": str(reply.content)}
+
+    statuses: list[str] = []
+    last: Message = {}
+    async with shop.open_by(way) as caller:
+        task_id = await caller.start("greet")
+        async with caller.listening(task_id) as pushed:
+            async for task in pushed:
+                statuses.append(task["status"])
+                if statuses == ["working"]:
+                    # Of a task that stands still, so that both look at the same moment.
+                    assert but_for_hints(task) | STAMP == but_for_hints(await caller.get(task_id)) | STAMP
+                    gate.set()
+                elif task["status"] == "input_required":
+                    assert but_for_hints(task) | STAMP == but_for_hints(await caller.get(task_id)) | STAMP
+                    await caller.update(task_id, {"elicit-0": YES})
+                last = task
+        assert statuses[0] == "working"
+        assert "input_required" in statuses
+        assert statuses[-1] == "completed"
+        assert but_for_hints(last) == but_for_hints(await caller.get(task_id))
+
+
+@pytest.mark.parametrize("ending", ["failed", "cancelled", "an error of its own"])
+@pytest.mark.requirement("notification-is-detailed-task")
+async def test_the_last_push_has_the_end_whatever_it_is(ending: str) -> None:
+    shop = Shop()
+    begun = asyncio.Event()
+
+    @shop.tasks.tool(retry=RetryPolicy(attempts=1))
+    async def end() -> None:
+        begun.set()
+        if ending == "failed":
+            raise RuntimeError("hidden")
+        if ending == "cancelled":
+            await asyncio.Event().wait()
+        raise ToolError("told")
+
+    async with shop.open() as caller:
+        task_id = await caller.start("end")
+        await begun.wait()
+        if ending == "cancelled":
+            await caller.cancel(task_id)
+        async with caller.listening(task_id) as pushed:
+            *_, last = [one async for one in pushed]
+        assert last["status"] == ("completed" if ending == "an error of its own" else ending)
+        assert but_for_hints(last) == but_for_hints(await caller.get(task_id))
+
+
+async def test_the_first_push_is_the_task_as_it_is_also_if_it_has_ended() -> None:
+    shop = Shop()
+    add_gated(shop).open.set()
+    async with shop.open() as caller:
+        task_id = await caller.start("gated")
+        ended = await caller.until(task_id)
+        async with caller.listening(task_id) as pushed:
+            (only,) = [one async for one in pushed]
+        assert but_for_hints(only) == but_for_hints(ended)
+
+
+@ON_BOTH_WIRES
+async def test_a_stream_for_tasks_alone_ends_when_all_of_them_have_ended(way: str) -> None:
+    shop = Shop()
+    gates = [add_gated(shop, name) for name in ("one", "two")]
+    async with shop.open_by(way) as caller:
+        ids = [await caller.start("one"), await caller.start("two")]
+        ended: list[str] = []
+        async with caller.listening(*ids) as pushed:
+            assert caller.agreed == {"taskIds": ids}
+            gates[0].open.set()
+            async for task in pushed:
+                if task["status"] == "completed":
+                    ended.append(task["taskId"])
+                    gates[1].open.set()
+        assert ended == ids
+
+
+@ON_BOTH_WIRES
+async def test_a_stream_for_other_kinds_too_has_both_and_outlasts_the_tasks(way: str) -> None:
+    shop = Shop()
+    gate = add_gated(shop)
+
+    @shop.mcp.tool()
+    async def grow(ctx: Context) -> str:
+        await ctx.notify_tools_changed()
+        return "grown"
+
+    async with shop.open_by(way) as caller:
+        task_id = await caller.start("gated")
+        message = caller.message(
+            "subscriptions/listen", {"notifications": {"taskIds": [task_id], "toolsListChanged": True}}
+        )
+        came = caller.wire.exchange(message, caller.routing(message))
+        first = await anext(came)
+        assert first["method"] == "notifications/subscriptions/acknowledged"
+        assert first["params"]["notifications"] == {"toolsListChanged": True, "taskIds": [task_id]}
+        assert (await anext(came))["params"]["status"] == "working"
+        await caller.call("grow")
+        assert await after_tasks(came) == "notifications/tools/list_changed"
+        gate.open.set()
+        while (task := await anext(came))["params"].get("status") != "completed":
+            assert task["method"] == "notifications/tasks"
+        await caller.call("grow")
+        assert await after_tasks(came) == "notifications/tools/list_changed"
+        await came.aclose()
+
+
+async def after_tasks(came: Any) -> str:
+    """The next that is not of a task."""
+    while (message := await anext(came))["method"] == "notifications/tasks":
+        pass
+    return message["method"]
+
+
+async def test_a_stream_for_no_task_is_acknowledged_and_ends() -> None:
+    async with Shop().open() as caller, caller.listening() as pushed:
+        assert caller.agreed == {"taskIds": []}
+        assert [one async for one in pushed] == []
+
+
+async def test_who_listens_hears_of_the_end_of_a_task_that_is_not_kept() -> None:
+    shop = Shop()
+    gate = add_gated(shop, retention=Retention(keep=timedelta(0)))
+    async with shop.open() as caller:
+        task_id = await caller.start("gated")
+        async with caller.listening(task_id) as pushed:
+            await anext(pushed)
+            gate.open.set()
+            *_, last = [task async for task in pushed]
+        assert last["status"] == "completed"
+        assert (await refusal(caller, "tasks/get", {"taskId": task_id})).code == -32602
+
+
+async def test_the_stream_of_a_task_that_is_gone_ends_quietly(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+    shop = Shop(file, works=False)
+    add_gated(shop)
+    async with shop.open() as caller:
+        task_id = await caller.start("gated")
+        async with caller.listening(task_id) as pushed:
+            assert (await anext(pushed))["status"] == "working"
+            await asyncio.to_thread(run_sql, file, "DELETE FROM tasks")
+            assert [task async for task in pushed] == []
+
+
+async def test_many_reports_are_few_pushes() -> None:
+    # A clock that stands still: reports are written now and then, and no time passes between these.
+    shop = Shop(clock=FakeClock())
+    gate = asyncio.Event()
+
+    @shop.tasks.tool()
+    async def busy(task: TaskContext) -> str:
+        await gate.wait()
+        for number in range(2_000):
+            await task.progress(number, 2_000, f"at {number}")
+        return "done"
+
+    async with shop.open() as caller:
+        task_id = await caller.start("busy")
+        async with caller.listening(task_id) as pushed:
+            first = await anext(pushed)
+            gate.set()
+            rest = [one async for one in pushed]
+        assert first["status"] == "working"
+        assert rest[-1]["status"] == "completed"
+        assert len(rest) <= 5
+
+
+async def test_what_callers_can_not_see_is_no_news() -> None:
+    shop = Shop()
+    steps: asyncio.Queue[int] = asyncio.Queue()
+    kept = asyncio.Event()
+
+    @shop.tasks.tool()
+    async def quiet(task: TaskContext) -> str:
+        while (step := await steps.get()) > 0:
+            await task.variables.set("step", step)
+            kept.set()
+        return "done"
+
+    async with shop.open() as caller:
+        task_id = await caller.start("quiet")
+        async with caller.listening(task_id) as pushed:
+            assert (await anext(pushed))["status"] == "working"
+            for step in range(5, 0, -1):
+                steps.put_nowait(step)
+                await kept.wait()
+                kept.clear()
+                await caller.get(task_id)
+            steps.put_nowait(0)
+            assert [task["status"] async for task in pushed] == ["completed"]
+
+
+@ON_BOTH_WIRES
+@pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
+@pytest.mark.requirement("no-progress-on-listen")
+async def test_neither_progress_nor_log_messages_are_sent_for_a_task(way: str) -> None:
+    shop = Shop()
+    gate = asyncio.Event()
+
+    @shop.tasks.tool()
+    async def chatty(ctx: Context, task: TaskContext) -> str:
+        await gate.wait()
+        await ctx.report_progress(1, 2, "half")
+        await ctx.info("half of it")  # pyright: ignore[reportDeprecated] - older tools do
+        await task.progress(2, 2, "all")
+        return "done"
+
+    async with shop.open_by(way) as caller:
+        meta = {"progressToken": "mine", "io.modelcontextprotocol/logLevel": "debug"}
+        task_id = await caller.start("chatty", meta=meta)
+        async with caller.listening(task_id) as pushed:
+            gate.set()
+            *_, last = [one async for one in pushed]
+        assert text_of(last["result"]) == "done"
+        assert caller.notifications == []
+
+
+async def test_what_another_process_does_on_the_same_file_is_pushed(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+    server, worker = Shop(file, works=False), Shop(file)
+    add_greeting(server)
+    heard = add_greeting(worker)
+    async with server.open() as caller, worker.open():
+        task_id = await caller.start("greet")
+        await caller.until(task_id, "input_required")
+        await caller.update(task_id, {"elicit-0": YES})
+        assert text_of(await caller.result(task_id)) == "Hello, Ada!"
+        assert heard == [("accept", {"name": "Ada"})]

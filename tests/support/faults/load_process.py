@@ -1,0 +1,61 @@
+"""A process that hammers one store, and prints a line per finished task: `load_process.py PATH NAME COUNT`.
+
+Started by tests. It claims whatever is queued, so what it finishes may have been created by another process. Every
+other task it offers to run at once, and then has it if nothing is queued.
+"""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from raincheck.clock import SystemClock, new_task_id
+from raincheck.core.commands import Complete, Note
+from raincheck.core.create import NewTask, create
+from raincheck.core.limits import Limits, Quota
+from raincheck.core.owner import Owner
+from raincheck.core.payload import encode
+from raincheck.core.records import Step, Tool
+from raincheck.errors import LeaseLost
+from raincheck.stores.base import Store
+from raincheck.stores.commit import apply
+from raincheck.stores.requests import ClaimRequest
+from raincheck.stores.sqlite import SqliteStore
+from raincheck.testing.harness import EVERYTHING
+
+CALLERS = 8
+TOOL = Tool("hammer")
+LEASE = timedelta(seconds=60)
+clock = SystemClock()
+
+
+async def one_task(store: Store, name: str, *, offers: bool) -> None:
+    now = clock.now()
+    new = NewTask(new_task_id(now), "hammer", Owner.local(), TOOL, encode({"by": name}))
+    request = ClaimRequest("hammer", frozenset({TOOL}), name, LEASE, 1)
+    created = await store.create(create(new, now, Limits()), quota=Quota(), now=now, claim=request if offers else None)
+    for task in (created,) if created.attempt is not None else await store.claim(request, now=now):
+        step = Step("work", 0, "", encode(name), task.fence, now)
+        try:
+            await apply(store, task.id, EVERYTHING, Note(task.fence, steps=(step,)), now=clock.now())
+            await apply(store, task.id, EVERYTHING, Complete(task.fence, encode(name)), now=clock.now())
+        except LeaseLost:
+            continue
+        print(task.id, flush=True)  # noqa: T201 - how the test follows it
+
+
+async def main(path: Path, name: str, count: int) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    todo = iter(range(count))
+
+    async def caller() -> None:
+        for number in todo:
+            await one_task(store, name, offers=number % 2 == 0)
+
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,72 @@
+"""The examples of workflows, copied to a folder of their own and run there on SQLite."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from raincheck import Engine, Toolbox, open_store
+from raincheck.core.payload import Json
+from raincheck.core.records import Task, TaskId, View
+from raincheck.workflows import load_workflows
+from tests.support import ROOT
+from tests.support.workflows.harness import QUICK, said
+
+EXAMPLES = ROOT / "examples" / "workflows"
+
+# What plays the world outside lies beside the examples, outside of any package.
+sys.path.insert(0, str(ROOT))
+
+
+class ExampleBench:
+    """One of the examples, and an engine that runs it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.name = name
+        self.file = folder / f"{name}.yaml"
+        self.engine: Engine
+        if not folder.exists():
+            shutil.copytree(EXAMPLES, folder)
+
+    def exchange(self, old: str, new: str) -> None:
+        """Change something in the file, such as how long it waits."""
+        text = self.file.read_text()
+        assert old in text, f"{self.file} does not say {old!r}"
+        self.file.write_text(text.replace(old, new))
+
+    @asynccontextmanager
+    async def working(self, *, works: bool = True) -> AsyncGenerator[Engine]:
+        toolbox = Toolbox()
+        for definition in (await asyncio.to_thread(load_workflows, self.file)).definitions.values():
+            toolbox.add(definition.tool())
+        async with open_store(str(self.folder / "tasks.db")) as store:
+            # One that does not work takes tasks and steers them, and leaves the running to another.
+            if works:
+                async with Engine(store, toolbox, settings=QUICK) as self.engine:
+                    yield self.engine
+            else:
+                self.engine = Engine(store, toolbox, works=False)
+                yield self.engine
+
+    async def begin(self, **arguments: Json) -> Task:
+        return await self.engine.submit(self.name, arguments)
+
+    async def answer(self, task_id: TaskId, content: Json, action: str = "accept") -> str:
+        """Answer what the task asks, and return the question's words."""
+        view = await self.engine.wait(task_id, until=lambda task: task.open_inputs == 1)
+        (question,) = view.inputs
+        await self.engine.answer(task_id, {question.key: {"action": action, "content": content}})
+        return question.request.decode()
+
+    async def end(self, task_id: TaskId) -> tuple[View, Json]:
+        view = await self.engine.wait(task_id)
+        return view, said(view)
+
+    async def reach(self, task_id: TaskId, state: str) -> Task:
+        view = await self.engine.wait(task_id, until=lambda task: task.state is not None and task.state.name == state)
+        assert view.task.state is not None
+        assert view.task.state.name == state, said(view)
+        return view.task

@@ -1,0 +1,103 @@
+"""What the pages about workflows show is so: their files can be used, do what is said, and their programs print it."""
+
+import ast
+import asyncio
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raincheck.core.lifecycle import Phase
+from raincheck.core.payload import Json
+from raincheck.workflows import load_workflows
+from tests.support import ROOT
+from tests.support.workflows.harness import Workshop, said
+
+DOCS = ROOT / "docs"
+PAGES = ("howto/write-workflows.md", "reference/workflows.md", "concepts/workflows.md")
+GUIDE = (DOCS / PAGES[0]).read_text(encoding="utf-8")
+FILES = {
+    str(re.findall(r"^  (\w+):$", text, re.MULTILINE)[0]): str(text)
+    for text in re.findall(r"^```yaml\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
+}
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_files_of_the_guide_have_no_faults(name: str, workshop: Workshop) -> None:
+    assert list(load_workflows(workshop.write(FILES[name])).definitions) == [name]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("report", {"texts": ["a b", "c"]}, {"title": "Words", "words": [2, 1]}),
+        ("build", {}, "tested and compiled"),
+        ("fetch", {"pages": [1, 2, 3]}, {"pages": 3, "told": "skipped"}),
+        ("fetch", {"pages": [], "notify": True}, {"pages": 0, "told": "completed"}),
+    ],
+)
+async def test_a_pipeline_of_the_guide_comes_to_this(
+    name: str, arguments: dict[str, Json], result: Json, workshop: Workshop
+) -> None:
+    assert await workshop.run(FILES[name], name, **arguments) == result
+
+
+@pytest.mark.anyio
+async def test_a_pipeline_that_fails_says_what_the_guide_says(workshop: Workshop) -> None:
+    message = await workshop.failure(FILES["publish"], "publish")
+    assert f"```text\n{message}\n```" in GUIDE
+
+
+@pytest.mark.anyio
+async def test_the_question_of_the_guide_can_be_answered(workshop: Workshop) -> None:
+    async with workshop.working(FILES["deploy"]) as engine:
+        task = await engine.submit("deploy", {"version": "2"})
+        view = await engine.wait(task.id, until=lambda one: one.open_inputs == 1)
+        (question,) = view.inputs
+        assert b"Deploy 2?" in question.request
+        await engine.answer(task.id, {question.key: {"action": "accept", "content": {"yes_do": True}}})
+        result = await engine.result(task.id)
+    assert isinstance(result, dict)
+    assert result["stdout"] == "deployed 2"
+
+
+@pytest.mark.anyio
+async def test_the_order_of_the_guide_gets_to_the_door(workshop: Workshop) -> None:
+    async with workshop.working(FILES["order"]) as engine:
+        task = await engine.submit("order", {"number": "A-17", "amount": 20})
+        assert task.subject == "A-17"
+        await engine.instances.transition(task.id, "pay", data={"paid": 20})
+        await engine.wait(task.id, until=lambda one: one.state is not None and one.state.name == "packed")
+        await engine.instances.transition(task.id, "deliver")
+        view = await engine.wait(task.id)
+    assert view.task.phase is Phase.COMPLETED
+    assert said(view) == {"number": "A-17", "label": "label of A-17"}
+
+
+class TestPrograms:
+    """The Python on the pages."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_blocks_the_event_loop(self) -> None:
+        """Not here: a snippet is a whole program."""
+
+    @pytest.mark.parametrize("page", PAGES)
+    def test_what_they_print_is_what_the_page_says(
+        self, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        text = (DOCS / page).read_text(encoding="utf-8")
+        names: dict[str, Any] = {"__name__": "__main__"}
+        for program, _, shown in re.findall(
+            r"^```python\n(.*?)^```$(\n\n```text\n(.*?)^```$)?", text, re.DOTALL | re.MULTILINE
+        ):
+            code = compile(program, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            running = eval(code, names)  # noqa: S307 - our own docs
+            if inspect.iscoroutine(running):
+                asyncio.run(running)
+            assert capsys.readouterr().out == shown
