@@ -50,7 +50,7 @@ async def live_once(store: Store, retention: Retention = DEFAULT_RETENTION, begi
     new = NewTask(new_task_id(now), NAMESPACE, OWNER, TOOL, encode({"year": 2026}), retention=retention)
     created = await store.create(create(new, now, _LIMITS), quota=_QUOTA, now=now)
     task = await begin(store, created, now)
-    change = decide(task, Complete(task.fence, encode({"pages": 12})), now)
+    change = decide(task, Complete(task.attempt_number, encode({"pages": 12})), now)
     assert change is not None
     await store.commit([change])
 

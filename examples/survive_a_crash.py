@@ -164,7 +164,7 @@ class Server:
         worker = await self.start_worker("worker-2")
         await worker.shows("step draw_charts")
         view = await self.reach(report, lambda task: task.phase is Phase.PARKED)
-        ok(view.task.fence == 2, "attempt 2 did not repeat what attempt 1 had finished")
+        ok(view.task.attempt_number == 2, "attempt 2 did not repeat what attempt 1 had finished")
         ok(view.task.status is Status.INPUT_REQUIRED, "it has a question now, and a caller who polls is told so")
         ok(view.task.attempt is None, "while it waits for the answer, no worker is held")
 

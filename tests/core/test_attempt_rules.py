@@ -41,7 +41,7 @@ def test_the_last_attempt_allowed_fails_the_task() -> None:
         task = after(task, CLAIM, Fail(number, ERROR, "broke"), seconds=100 * number)
         task = after(task, Due(), seconds=100 * number + 50)
     last = change(after(task, CLAIM, seconds=300), Fail(3, ERROR, "broke"), 300)
-    assert (last.after.phase, last.after.failures, last.after.fence) == (Phase.FAILED, 3, 3)
+    assert (last.after.phase, last.after.failures, last.after.attempt_number) == (Phase.FAILED, 3, 3)
     assert (last.outcome, last.after.status_message) == (ERROR, "broke")
     assert last.entry is not None
     assert (last.entry.event, last.entry.note, last.entry.detail) == (Event.FAIL, "broke", ERROR)
@@ -96,7 +96,7 @@ def test_an_interrupted_attempt_goes_back_to_the_queue_at_once() -> None:
         interrupted.entry.note
         == "attempt 1 was interrupted: its lease expired (the worker crashed or lost its connection)"
     )
-    assert after(task, Claim("worker-2", timedelta(seconds=30)), seconds=30).fence == 2
+    assert after(task, Claim("worker-2", timedelta(seconds=30)), seconds=30).attempt_number == 2
 
 
 @pytest.mark.parametrize("retry", [STEADY, ONCE, NEVER_TWICE], ids=["retry", "last attempt", "never twice"])

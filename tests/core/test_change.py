@@ -28,7 +28,7 @@ def test_what_belongs_to_a_phase_ends_with_it(situation: str, event: Event) -> N
     assert moved.pausing == (task.pausing if stays_running else False)
     if event not in (Event.ANSWER, Event.SIGNAL):
         assert moved.due_at == (task.due_at if moved.phase in WAITING else None)
-    assert moved.fence == task.fence
+    assert moved.attempt_number == task.attempt_number
     if moved.phase in TERMINAL_PHASES:
         assert (moved.finished_at, moved.open_inputs) == (at(5), 0)
         assert moved.expires_at == task.retention.expires_at(task.created_at, at(5))
@@ -95,7 +95,7 @@ def test_an_entry_says_what_happened_when_by_whom_and_on_which_attempt() -> None
 def test_the_claim_is_entered_under_the_number_of_the_attempt_that_it_begins() -> None:
     claimed = change(created(), CLAIM)
     assert claimed.entry is not None
-    assert (claimed.before.fence, claimed.entry.attempt, claimed.after.fence) == (0, 1, 1)
+    assert (claimed.before.attempt_number, claimed.entry.attempt, claimed.after.attempt_number) == (0, 1, 1)
 
 
 def test_words_in_an_entry_are_made_fit_for_any_store() -> None:

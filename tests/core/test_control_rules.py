@@ -32,7 +32,7 @@ SIGNAL = Signal("worker-2", "child task-2 ended")
 def test_a_claim_begins_an_attempt_under_a_lease_and_raises_the_fence() -> None:
     task = change(created(), CLAIM, 5).after
     assert task.attempt is not None
-    assert (task.fence, task.attempt.number, task.attempt.started_at) == (1, 1, at(5))
+    assert (task.attempt_number, task.attempt.number, task.attempt.started_at) == (1, 1, at(5))
     assert task.attempt.lease == Lease("worker-1", at(35))
 
 
@@ -40,9 +40,9 @@ def test_every_further_attempt_has_a_higher_number() -> None:
     task = created()
     for number in range(1, 6):
         task = after(task, Claim(f"worker-{number}", at(30) - at(0)))
-        assert (task.fence, task.attempt and task.attempt.number) == (number, number)
+        assert (task.attempt_number, task.attempt and task.attempt.number) == (number, number)
         task = after(task, Release(number))
-        assert (task.fence, task.attempt) == (number, None)
+        assert (task.attempt_number, task.attempt) == (number, None)
 
 
 def test_a_park_waits_until_its_moment() -> None:
@@ -104,7 +104,7 @@ def test_a_released_task_may_be_claimed_at_once() -> None:
     assert (released.after.phase, released.after.failures) == (Phase.QUEUED, 0)
     assert released.entry is not None
     assert released.entry.actor == "worker-1"
-    assert after(released.after, CLAIM, seconds=5).fence == 2
+    assert after(released.after, CLAIM, seconds=5).attempt_number == 2
 
 
 @pytest.mark.parametrize("phase", ["queued", "running", "parked for an answer", "paused"])
@@ -168,7 +168,7 @@ def test_a_resumed_task_waits_for_the_moment_it_waited_for_before() -> None:
 def test_a_resumed_task_that_waited_for_no_moment_is_due_at_once(situation: str) -> None:
     resumed = after(SITUATIONS[situation], Pause("operator"), Resume("operator"), seconds=5)
     assert (resumed.phase, resumed.due_at) == (Phase.PARKED, at(5))
-    assert after(resumed, Due(), CLAIM, seconds=5).fence == 2
+    assert after(resumed, Due(), CLAIM, seconds=5).attempt_number == 2
 
 
 def test_pausing_twice_and_resuming_what_runs_change_nothing() -> None:

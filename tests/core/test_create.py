@@ -27,7 +27,7 @@ def test_a_new_task_may_be_claimed_at_once() -> None:
     creation = create(new(), START, LIMITS)
     task = creation.task
     assert (task.phase, task.status, task.due_at) == (Phase.QUEUED, Status.WORKING, None)
-    assert (task.version, task.fence, task.entries, task.failures, task.signals) == (1, 0, 1, 0, 0)
+    assert (task.version, task.attempt_number, task.entries, task.failures, task.signals) == (1, 0, 1, 0, 0)
     assert (task.created_at, task.updated_at, task.priority) == (START, START, 0)
     assert (task.retry, task.retention) == (DEFAULT_RETRY, DEFAULT_RETENTION)
     assert (task.attempt, task.finished_at, task.expires_at, task.pausing) == (None, None, None, False)

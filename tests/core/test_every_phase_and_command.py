@@ -84,7 +84,7 @@ _ENDED = {"attempt", "pausing", "due_at", "open_inputs", "finished_at", "expires
 
 MAY_TOUCH: dict[Event, set[str]] = {
     Event.CREATE: set(),
-    Event.CLAIM: {"fence", "attempt"},
+    Event.CLAIM: {"attempt_number", "attempt"},
     Event.NOTE: {"progress", "status_message", "open_inputs", "failures"},
     Event.ANSWER: {"signals", "open_inputs", "due_at"},
     Event.SIGNAL: {"signals", "due_at"},

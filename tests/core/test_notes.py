@@ -259,4 +259,4 @@ def test_a_note_does_not_end_or_extend_the_lease() -> None:
 
 def test_a_task_that_waited_long_may_still_report() -> None:
     # The lease has run out, but nobody took the task away: the attempt still holds it.
-    assert after(running(), Note(1, Progress(1)), seconds=timedelta(days=30).total_seconds()).fence == 1
+    assert after(running(), Note(1, Progress(1)), seconds=timedelta(days=30).total_seconds()).attempt_number == 1

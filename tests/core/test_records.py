@@ -30,7 +30,7 @@ OTHER: dict[str, Any] = {
     "retry": RetryPolicy(attempts=9),
     "retention": Retention(keep=timedelta(seconds=9)),
     "version": 11,
-    "fence": 12,
+    "attempt_number": 12,
     "failures": 13,
     "attempt": Attempt(12, at(5), Lease("other", at(6))),
     "pausing": True,

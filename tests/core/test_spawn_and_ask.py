@@ -115,7 +115,7 @@ def test_a_task_that_finishes_a_step_each_time_may_be_cut_off_as_often_as_it_lik
     task = running(scene, retry=RetryPolicy(attempts=2))
     for number in range(10):
         now = scene.clock.advance(LEASE.total_seconds())
-        noted = decide(task, Note(task.fence, steps=(scene.step("page", number),)), now)
+        noted = decide(task, Note(task.attempt_number, steps=(scene.step("page", number),)), now)
         assert noted is not None
         cut_off = decide(noted.after, Interrupt(), now)
         assert cut_off is not None
@@ -129,7 +129,7 @@ def test_a_task_that_is_cut_off_at_the_same_place_each_time_fails(scene: StoreHa
     task = running(scene, retry=RetryPolicy(attempts=2))
     for phase in (Phase.QUEUED, Phase.FAILED):
         now = scene.clock.advance(LEASE.total_seconds())
-        noted = decide(task, Note(task.fence, status_message=f"trying at {now}"), now)
+        noted = decide(task, Note(task.attempt_number, status_message=f"trying at {now}"), now)
         assert noted is not None
         cut_off = decide(noted.after, Interrupt(), now)
         assert cut_off is not None

@@ -171,7 +171,7 @@ async def test_with_workers_killed_and_the_database_crashed_every_task_completes
         "seconds": round(seconds, 1),
         "workers killed": figures.kills,
         "crashes of the database": figures.crashes,
-        "attempts": sum(task.fence for task in tasks),
+        "attempts": sum(task.attempt_number for task in tasks),
         "steps that were cut off and ran again": repeated,
         "calls that were made again": figures.errors.total(),
         "slowest call, seconds": round(figures.slowest, 1),

@@ -66,7 +66,7 @@ async def test_a_task_that_must_not_run_twice_is_not_handed_back_but_fails(bench
         task = await engine.submit("pay")
         await began.wait()
     ended = (await engine.view(task.id)).task
-    assert (ended.phase, ended.fence) == (Phase.FAILED, 1)
+    assert (ended.phase, ended.attempt_number) == (Phase.FAILED, 1)
     assert "must not be run twice" in (ended.status_message or "")
 
 

@@ -155,7 +155,7 @@ async def test_a_task_that_kills_its_process_each_time_fails_after_its_attempts(
     await place.start_worker()
     (ended,) = await place.wait_for_all([task])
     assert ended.phase is Phase.FAILED
-    assert ended.fence == 3
+    assert ended.attempt_number == 3
     assert "it was the last of 3 allowed" in (ended.status_message or "")
 
 
@@ -164,7 +164,7 @@ async def test_a_body_that_blocks_the_loop_for_longer_than_its_lease_is_not_run_
     await place.start_worker()
     task = await place.engine.submit("block_the_loop", {"seconds": 3 * killable_worker.LEASE})
     (ended,) = await place.wait_for_all([task])
-    assert (ended.phase, ended.fence) == (Phase.COMPLETED, 1)
+    assert (ended.phase, ended.attempt_number) == (Phase.COMPLETED, 1)
     assert len(place.lines()) == 1
 
 

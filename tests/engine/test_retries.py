@@ -23,7 +23,11 @@ AT_ONCE = RetryPolicy(attempts=3, first_wait=timedelta(0), max_wait=timedelta(0)
 
 async def parked_for(bench: Bench, task: Task, attempt: int) -> timedelta:
     """How long the task waits after this attempt."""
-    view = await bench.engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.fence == attempt)
+
+    def is_parked(task: Task) -> bool:
+        return task.phase is Phase.PARKED and task.attempt_number == attempt
+
+    view = await bench.engine.wait(task.id, until=is_parked)
     assert view.task.due_at is not None
     return view.task.due_at - view.task.updated_at
 
@@ -43,10 +47,10 @@ async def test_a_task_is_tried_as_often_as_its_policy_says_with_growing_waits(be
         for attempt, seconds in ((1, 10), (2, 30), (3, 60)):
             assert await parked_for(bench, task, attempt) == timedelta(seconds=seconds)
             clock.advance(seconds - 1)
-            assert (await engine.view(task.id)).task.fence == attempt, "not yet"
+            assert (await engine.view(task.id)).task.attempt_number == attempt, "not yet"
             clock.advance(1)
         ended = (await engine.wait(task.id)).task
-        assert (ended.phase, ended.fence) == (Phase.FAILED, 4)
+        assert (ended.phase, ended.attempt_number) == (Phase.FAILED, 4)
         assert (await bench.events(task.id)).count("retry") == 3
 
 
@@ -83,7 +87,7 @@ async def test_only_the_errors_that_are_named_are_tried_again(bench: Bench) -> N
 
     async with bench.working():
         task, _ = await bench.failure_of("fail")
-    assert task.fence == 2
+    assert task.attempt_number == 2
 
 
 async def test_an_attempt_that_takes_too_long_is_stopped_and_counts_as_a_timeout(bench: Bench) -> None:
@@ -99,7 +103,7 @@ async def test_an_attempt_that_takes_too_long_is_stopped_and_counts_as_a_timeout
     async with bench.working(clock=clock) as engine:
         task = await engine.submit("hang")
         for attempt in (1, 2, 3):
-            running = (await engine.wait(task.id, until=lambda task: task.fence == attempt)).task  # noqa: B023 - awaited here
+            running = (await engine.wait(task.id, until=lambda task: task.attempt_number == attempt)).task  # noqa: B023 - awaited here
             await asyncio.sleep(0.05)
             assert running.phase is Phase.RUNNING
             clock.advance(30)
@@ -116,7 +120,7 @@ async def test_an_attempt_that_takes_too_long_is_not_tried_again_if_timeouts_are
 
     async with bench.working():
         task, error = await bench.failure_of("hang")
-    assert (task.fence, error["kind"]) == (1, "timeout")
+    assert (task.attempt_number, error["kind"]) == (1, "timeout")
 
 
 async def test_a_thread_that_takes_too_long_is_given_up_and_what_it_writes_later_is_refused(bench: Bench) -> None:
@@ -254,4 +258,4 @@ async def test_attempts_that_finish_no_step_are_counted_whatever_was_finished_be
 
     async with bench.working():
         task, _ = await bench.failure_of("get_stuck")
-    assert (task.fence, task.failures) == (2, 2)
+    assert (task.attempt_number, task.failures) == (2, 2)

@@ -213,7 +213,7 @@ async def test_unknown_keys_change_nothing(store: GapStore, scene: StoreHarness)
 
 
 async def _extend(scene: StoreHarness, task: Task, until: datetime) -> None:
-    assert await scene.store.extend_leases([HeldAttempt(task.id, task.fence)], until=until) == frozenset()
+    assert await scene.store.extend_leases([HeldAttempt(task.id, task.attempt_number)], until=until) == frozenset()
 
 
 async def _sweep(scene: StoreHarness, limit: int = 100) -> dict[TaskId, Phase]:
@@ -236,7 +236,7 @@ async def test_a_sweep_leaves_alone_what_was_extended_in_the_gap(store: GapStore
     store.gap = [lambda: _extend(scene, task, until)]
     assert await _sweep(scene) == {}
     held = await scene.load(task)
-    assert (held.phase, held.failures, held.fence) == (Phase.RUNNING, 0, 1)
+    assert (held.phase, held.failures, held.attempt_number) == (Phase.RUNNING, 0, 1)
     assert held.attempt is not None
     assert held.attempt.lease.expires_at == until
     assert (await scene.apply(task, Complete(1, YES))).phase is Phase.COMPLETED

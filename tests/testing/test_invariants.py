@@ -165,7 +165,7 @@ FAULTS: dict[str, tuple[Make, Lie, str]] = {
     "running without an attempt": (_running, _set(attempt=None), ATTEMPT),
     "an attempt on what does not run": (
         _queued,
-        Lie(task=lambda task: task.evolve(attempt=replace(_ATTEMPT, number=task.fence))),
+        Lie(task=lambda task: task.evolve(attempt=replace(_ATTEMPT, number=task.attempt_number))),
         ATTEMPT,
     ),
     "another attempt than the latest": (

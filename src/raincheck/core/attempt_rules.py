@@ -106,8 +106,9 @@ MUST_NOT_RUN_TWICE = "this tool must not be run twice"
 
 
 def claim(task: Task, command: ask.Claim, now: datetime) -> Change:
-    attempt = Attempt(task.fence + 1, max(now, task.updated_at), Lease(command.holder, now + command.lease_for))
-    return apply_event(task, Event.CLAIM, now, actor=command.holder, fence=attempt.number, attempt=attempt)
+    lease = Lease(command.holder, now + command.lease_for)
+    attempt = Attempt(task.attempt_number + 1, max(now, task.updated_at), lease)
+    return apply_event(task, Event.CLAIM, now, actor=command.holder, attempt_number=attempt.number, attempt=attempt)
 
 
 def decide_attempt_command(task: Task, command: ask.AttemptCommand, now: datetime, limits: Limits) -> Change | None:
@@ -210,7 +211,7 @@ def _complete(task: Task, command: ask.Complete, now: datetime, actor: str, limi
 def _release(task: Task, now: datetime, actor: str) -> Change:
     if task.retry.on_interrupt is OnInterrupt.RETRY:
         return _stop(task, Event.RELEASE, now, actor)
-    message = f"attempt {task.fence} was cut off by a worker that shut down, and {MUST_NOT_RUN_TWICE}"
+    message = f"attempt {task.attempt_number} was cut off by a worker that shut down, and {MUST_NOT_RUN_TWICE}"
     return _end_failed(task, Event.FAIL, now, actor, _error("interrupted", message), message, task.failures)
 
 

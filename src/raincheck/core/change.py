@@ -140,6 +140,6 @@ def apply_event(
     if not recorded:
         return Change(task, after)
     entry = HistoryEntry(
-        after.entries, at, event, task.phase, phase, after.fence, clip(actor) or "", clip(note), detail
+        after.entries, at, event, task.phase, phase, after.attempt_number, clip(actor) or "", clip(note), detail
     )
     return Change(task, after, entry, outcome=outcome)

@@ -68,7 +68,7 @@ def queue_key(task: Task) -> QueueKey:
 
 def turn_group(task: Task) -> tuple[Owner, bool]:
     """Return the group within a line whose tasks follow one another: an owner's new tasks, or its resuming ones."""
-    return task.owner, task.fence > 0
+    return task.owner, task.attempt_number > 0
 
 
 def turn_after(last_of_kind: int, first_of_tool: int, served: int) -> int:

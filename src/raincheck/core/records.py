@@ -88,7 +88,7 @@ def _amount(name: str, value: float) -> float:
 class Task:
     """A task: an MCP call that got a handle.
 
-    `version` increases with every change, and a change is checked against it; `fence` is the number of the latest
+    `version` increases with every change, and a change is checked against it; `attempt_number` is that of the latest
     attempt.
     """
 
@@ -108,7 +108,7 @@ class Task:
     retry: RetryPolicy = DEFAULT_RETRY
     retention: Retention = DEFAULT_RETENTION
     version: int = 1
-    fence: int = 0
+    attempt_number: int = 0
     failures: int = 0
     """The number of failed attempts since a step was last finished."""
     attempt: Attempt | None = None

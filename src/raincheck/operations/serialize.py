@@ -34,7 +34,7 @@ def serialize_task(task: Task) -> dict[str, Json]:
         "subject": task.subject,
         "is_error": task.is_error,
         "progress": None if progress is None else {"done": progress.done, "total": progress.total},
-        "attempt": task.fence,
+        "attempt": task.attempt_number,
         "failures": task.failures,
         "running": None
         if attempt is None

@@ -130,7 +130,7 @@ def _proves_worker(task: Task, now: datetime) -> bool:
     """Return whether a task proves that a worker has its tool: it is running, or ran recently."""
     if task.attempt is not None:
         return task.attempt.lease.expires_at > now
-    return task.fence > 0 and task.updated_at > now - RECENT
+    return task.attempt_number > 0 and task.updated_at > now - RECENT
 
 
 def _waited(task: Task, now: datetime) -> timedelta:

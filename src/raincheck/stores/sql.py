@@ -85,7 +85,7 @@ def task_to_row(task: Task) -> dict[str, Value]:
         "phase": str(task.phase),
         "due_at": _micros(task.due_at),
         "version": task.version,
-        "fence": task.fence,
+        "fence": task.attempt_number,
         "failures": task.failures,
         "attempt_started_at": None if attempt is None else to_micros(attempt.started_at),
         "lease_holder": None if attempt is None else attempt.lease.holder,

@@ -84,8 +84,8 @@ async def _whole_history(store: Store, task: Task) -> list[HistoryEntry]:
 def _record_faults(task: Task) -> Iterator[str]:
     if (task.phase is Phase.RUNNING) != (task.attempt is not None):
         yield "an attempt is there exactly while the task runs"
-    if task.attempt is not None and task.attempt.number != task.fence:
-        yield f"attempt {task.attempt.number} runs, and the fence is {task.fence}"
+    if task.attempt is not None and task.attempt.number != task.attempt_number:
+        yield f"attempt {task.attempt.number} runs, and the fence is {task.attempt_number}"
     if task.is_terminal != (task.finished_at is not None) or task.is_terminal != (task.expires_at is not None):
         yield "the times of its end and its expiry are there exactly when it has ended"
     if task.finished_at is not None and task.expires_at is not None and task.expires_at < task.finished_at:
@@ -96,8 +96,8 @@ def _record_faults(task: Task) -> Iterator[str]:
         yield "it is to be paused, and does not run"
     if not task.created_at <= task.updated_at:
         yield "it changed before it was created"
-    if task.failures > task.fence:
-        yield f"{task.failures} attempts went wrong, and only {task.fence} began"
+    if task.failures > task.attempt_number:
+        yield f"{task.failures} attempts went wrong, and only {task.attempt_number} began"
 
 
 def _history_faults(task: Task, history: list[HistoryEntry]) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _history_faults(task: Task, history: list[HistoryEntry]) -> Iterator[str]:
     first, last = history[0], history[-1]
     if first.event is not Event.CREATE or first.before is not None or first.after not in INITIAL_PHASES:
         yield f"its history begins with {first}"
-    if last.after is not task.phase or last.attempt != task.fence:
+    if last.after is not task.phase or last.attempt != task.attempt_number:
         yield f"its history ends with {last}"
     if last.at > task.updated_at:
         yield "its history is ahead of its record"
@@ -130,5 +130,5 @@ def _content_faults(task: Task, journal: Journal, view: View) -> Iterator[str]:
         yield "what a poll shows of its questions is not what is open"
     if (view.outcome is not None) != (task.phase in (Phase.COMPLETED, Phase.FAILED)):
         yield "an outcome is there exactly when it completed or failed"
-    if any(not 1 <= step.attempt <= task.fence for step in journal.steps):
+    if any(not 1 <= step.attempt <= task.attempt_number for step in journal.steps):
         yield "a step was finished by an attempt that never was"

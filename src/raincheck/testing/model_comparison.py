@@ -99,7 +99,8 @@ class ModelComparison(RuleBasedStateMachine):
 
     def extend_lease(self, snapshot: Task, seconds: int) -> None:
         until = self.clock.now() + timedelta(seconds=seconds)
-        self.run_on_both(lambda store: store.extend_leases([HeldAttempt(snapshot.id, snapshot.fence)], until=until))
+        held = [HeldAttempt(snapshot.id, snapshot.attempt_number)]
+        self.run_on_both(lambda store: store.extend_leases(held, until=until))
 
     def jump_past_all_leases(self) -> datetime:
         leases = [task.attempt.lease.expires_at for task in self.live() if task.attempt is not None]
@@ -129,11 +130,13 @@ class ModelComparison(RuleBasedStateMachine):
         For each live task the newest snapshot and the one of its oldest attempt stay; of the tasks that ended, only
         the last snapshot.
         """
-        hands = [*self.snapshots, *(task for task in tasks if task.attempt is not None)]
+        seen = [*self.snapshots, *(task for task in tasks if task.attempt is not None)]
         live = {task.id for task in self.live()}
-        ended = [hand for hand in hands if hand.id not in live][-1:]
-        newest = {hand.id: hand for hand in hands if hand.id in live}
-        oldest = {hand.id: hand for hand in reversed(hands) if hand.id in live and hand.fence < newest[hand.id].fence}
+        of_live = [task for task in seen if task.id in live]
+        ended = [task for task in seen if task.id not in live][-1:]
+        newest = {task.id: task for task in of_live}
+        earlier = [task for task in of_live if task.attempt_number < newest[task.id].attempt_number]
+        oldest = {task.id: task for task in reversed(earlier)}
         self.snapshots = [*ended, *oldest.values(), *newest.values()]
 
     def compare_everything(self) -> None:

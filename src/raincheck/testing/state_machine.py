@@ -111,8 +111,8 @@ class StoreMachine(ModelComparison):
             retention=Retention(keep=timedelta(seconds=60)),
         )
         spawned, quota = (creation,), Quota(live=MAX_LIVE)
-        complete = Complete(hand.fence, encode("done"), spawned=spawned, quota=quota)
-        if self.commit_from(hand, complete if completes else Note(hand.fence, spawned=spawned, quota=quota)):
+        complete = Complete(hand.attempt_number, encode("done"), spawned=spawned, quota=quota)
+        if self.commit_from(hand, complete if completes else Note(hand.attempt_number, spawned=spawned, quota=quota)):
             self.ids.append(creation.task.id)
         self.claim(limit=MAX_BUSY)
 
@@ -131,8 +131,8 @@ class StoreMachine(ModelComparison):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         hand = data.draw(st.sampled_from(self.snapshots))
-        self.commit_from(hand, Complete(hand.fence, encode(hand.fence)))
-        news = {hand.tool.name: DurationHistogram().with_duration(hand.fence)}
+        self.commit_from(hand, Complete(hand.attempt_number, encode(hand.attempt_number)))
+        news = {hand.tool.name: DurationHistogram().with_duration(hand.attempt_number)}
         self.run_on_both(lambda store: store.merge_durations(NAMESPACE, news))
 
     @precondition(lambda self: bool(self.snapshots))
@@ -141,10 +141,10 @@ class StoreMachine(ModelComparison):
         hand = data.draw(st.sampled_from(self.snapshots))
         until = self.clock.now() + timedelta(seconds=20) if sleeps else None
         commands = [
-            Release(hand.fence),
-            Park(hand.fence, hand.signals if seen else hand.signals + 1, until),
-            Fail(hand.fence, encode({"message": "broke"}), "broke", retryable=retryable),
-            Yield(hand.fence),
+            Release(hand.attempt_number),
+            Park(hand.attempt_number, hand.signals if seen else hand.signals + 1, until),
+            Fail(hand.attempt_number, encode({"message": "broke"}), "broke", retryable=retryable),
+            Yield(hand.attempt_number),
         ]
         self.commit_from(hand, data.draw(st.sampled_from(commands)))
 
@@ -154,10 +154,10 @@ class StoreMachine(ModelComparison):
         hand = data.draw(st.sampled_from(self.snapshots))
         self.question_count += 1
         notes = [
-            Note(hand.fence, Progress(done, 3)),
-            Note(hand.fence, status_message=f"part {done}", variables=encode(done)),
-            Note(hand.fence, steps=(self.scene.step("step", done),)),
-            Note(hand.fence, input_requests=(self.scene.input_request(f"question {self.question_count}"),)),
+            Note(hand.attempt_number, Progress(done, 3)),
+            Note(hand.attempt_number, status_message=f"part {done}", variables=encode(done)),
+            Note(hand.attempt_number, steps=(self.scene.step("step", done),)),
+            Note(hand.attempt_number, input_requests=(self.scene.input_request(f"question {self.question_count}"),)),
         ]
         self.commit_from(hand, data.draw(st.sampled_from(notes)), extends=extends)
 
@@ -224,7 +224,7 @@ class StoreMachine(ModelComparison):
         if gap == "extend":
             self.extend_lease(overdue, seconds=30)
         elif gap == "finish":
-            self.commit_from(overdue, Complete(overdue.fence, encode("after all")))
+            self.commit_from(overdue, Complete(overdue.attempt_number, encode("after all")))
         self.commit_from(overdue, Interrupt())
 
     @precondition(lambda self: any(task.attempt is not None for task in self.live()))

@@ -104,7 +104,7 @@ def test_a_worker_with_queues_leaves_all_other_tasks_to_others(is_shared: bool, 
             return (await engine.view(held.id)).task, await engine.submit("hold")
 
     before, new = asyncio.run(main())
-    assert (before.phase, before.fence) == (Phase.QUEUED, 0)
+    assert (before.phase, before.attempt_number) == (Phase.QUEUED, 0)
     assert new.phase is Phase.QUEUED
     assert not Path("held").exists()
 

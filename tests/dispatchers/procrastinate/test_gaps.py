@@ -172,7 +172,7 @@ async def test_a_worker_with_no_free_place_listens_again_after_the_database_was_
         await database.is_listened_to(other_than=set(before))
         work.gate.set()
         async with asyncio.timeout(PROMPTLY):
-            assert (await asking.wait(slow.id)).task.fence == 1
+            assert (await asking.wait(slow.id)).task.attempt_number == 1
         assert (await run_one(asking)).phase is Phase.COMPLETED
 
 
@@ -226,7 +226,7 @@ async def test_a_job_that_is_delivered_twice_begins_one_attempt(database: Databa
         await eventually(lambda: not [job for job in database.jobs() if job[1] == "todo"], "all jobs were taken")
         work.gate.set()
         ended = (await asking.wait(task.id)).task
-        assert (ended.phase, ended.fence) == (Phase.COMPLETED, 1)
+        assert (ended.phase, ended.attempt_number) == (Phase.COMPLETED, 1)
         assert work.began == [(task.id, 1), (other.id, 1)]
         events = [entry.event for entry in await asking.history(task.id)]
         assert events.count(Event.CLAIM) == 1
@@ -289,5 +289,5 @@ async def test_the_jobs_of_workers_that_live_are_left_to_them(
             await seen.wait()
             assert await asyncio.to_thread(database.jobs) == jobs
             work.gate.set()
-            assert (await asking.wait(task.id)).task.fence == 1
+            assert (await asking.wait(task.id)).task.attempt_number == 1
     assert "dead worker" not in caplog.text

@@ -76,7 +76,7 @@ async def test_a_result_that_is_not_json_fails_the_task_and_is_not_tried_again(
         task, error = await bench.failure_of("wrong")
     assert "the result of tool 'wrong' can't be written as JSON" in error["message"]
     assert why in error["message"]
-    assert task.fence == 1
+    assert task.attempt_number == 1
 
 
 async def test_a_result_that_is_too_large_fails_the_task_and_is_not_tried_again(bench: Bench) -> None:
@@ -87,7 +87,7 @@ async def test_a_result_that_is_too_large_fails_the_task_and_is_not_tried_again(
     async with bench.working(Settings(lease=1, limits=Limits(outcome=500))):
         task, error = await bench.failure_of("talkative")
     assert "the result has 1,002 bytes, and 500 are allowed" in error["message"]
-    assert task.fence == 1
+    assert task.attempt_number == 1
 
 
 async def test_the_text_of_an_unforeseen_error_is_for_the_operator_alone(
@@ -215,7 +215,7 @@ async def test_whatever_a_body_raises_ends_its_task_and_nothing_else(
         detail: Any = decode(entry.detail or b"")  # type: ignore[arg-type] # it is there
         # Python itself makes a RuntimeError of a StopIteration that leaves a coroutine.
         assert name in detail["traceback"]
-        assert task.fence == 1
+        assert task.attempt_number == 1
         assert await bench.result_of("good") == "still here"
 
 
@@ -255,7 +255,7 @@ async def test_an_error_for_the_caller_completes_the_task_and_its_content_is_kep
 
     async with bench.working():
         view = await ended(bench, "refuse")
-    assert (view.task.phase, view.task.is_error, view.task.fence) == (Phase.COMPLETED, True, 1)
+    assert (view.task.phase, view.task.is_error, view.task.attempt_number) == (Phase.COMPLETED, True, 1)
     assert outcome_of(view) == outcome
     assert view.task.status_message == str(error)
 
@@ -286,7 +286,7 @@ async def test_a_task_whose_arguments_another_version_took_fails_with_what_is_wr
 
     async with bench.working() as engine:
         view = await engine.wait(task.id)
-    assert (view.task.phase, view.task.fence) == (Phase.FAILED, 1)
+    assert (view.task.phase, view.task.attempt_number) == (Phase.FAILED, 1)
     assert "tool 'report' can't be called like that: missing a required argument: 'month'" in str(outcome_of(view))
 
 

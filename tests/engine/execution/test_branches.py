@@ -70,7 +70,7 @@ async def test_a_body_whose_branches_wait_is_parked_and_not_taken_for_ended(
         task = await engine.submit("ask_both")
         await bench.reach(task.id, Phase.PARKED)
         await engine.answer(task.id, {"b-0": yes("b")})
-        await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.fence == 2)
+        await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.attempt_number == 2)
         await engine.answer(task.id, {"a-0": yes("a")})
         assert await engine.result(task.id) == {"a": {"said": "a"}, "b": {"said": "b"}}
     assert went_on == [2], "what comes after the branches runs when they have done their work, and not before"

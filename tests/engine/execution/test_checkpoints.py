@@ -16,7 +16,7 @@ from raincheck.engine.inputs import Reply, parse_reply, to_json_schema
 from raincheck.errors import CheckpointMismatch, InvalidValue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-TASK = Task(TaskId("t1"), "default", Owner.local(), Tool("report", "1"), NOW, NOW, Phase.RUNNING, fence=2)
+TASK = Task(TaskId("t1"), "default", Owner.local(), Tool("report", "1"), NOW, NOW, Phase.RUNNING, attempt_number=2)
 
 
 def step(name: str, occurrence: int = 0, mark: str = "step:a") -> Step:

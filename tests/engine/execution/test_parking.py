@@ -46,7 +46,7 @@ async def test_a_slow_answer_finds_the_task_parked_and_is_not_asked_for_again(be
         task = await engine.submit("ask")
         await bench.reach(task.id, Phase.PARKED)
         await engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {"said": 1}}})
-        await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.fence == 2)
+        await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.attempt_number == 2)
         await engine.answer(task.id, {"elicit-1": {"action": "decline"}})
         assert (await engine.wait(task.id)).outcome == b'[{"said":1},"decline",3]'
         notes = [entry.note for entry in await bench.history(task.id) if entry.event == "note"]

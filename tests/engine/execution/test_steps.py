@@ -195,7 +195,7 @@ async def test_a_step_whose_result_is_not_json_says_so(bench: Bench) -> None:
     async with bench.working():
         task, error = await bench.failure_of("wrong")
     assert "the result of step 'set' can't be written as JSON" in error["message"]
-    assert task.fence == 1, "trying again would not help"
+    assert task.attempt_number == 1, "trying again would not help"
 
 
 async def test_two_tools_of_one_name_and_version_are_refused(bench: Bench) -> None:

@@ -136,7 +136,7 @@ async def test_a_task_has_no_more_steps_than_allowed(bench: Bench) -> None:
     async with bench.working(Settings(limits=Limits(steps=3))):
         task, error = await bench.failure_of("climb")
     assert "has 4 steps, and 3 are allowed" in error["message"]
-    assert task.fence == 1, "trying again would not help"
+    assert task.attempt_number == 1, "trying again would not help"
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 3_650 * 86_400 + 1])

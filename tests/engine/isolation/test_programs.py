@@ -164,7 +164,7 @@ async def main() -> None:
         try:
             print(await engine.result(task.id))
         except TaskFailed as error:
-            print(error.phase, (await engine.view(task.id)).task.fence, len((await engine.list_tasks()).tasks))
+            print(error.phase, (await engine.view(task.id)).task.attempt_number, len((await engine.list_tasks()).tasks))
 
 
 asyncio.run(main())

@@ -60,7 +60,7 @@ async def test_a_task_is_begun_in_the_transaction_that_keeps_it(bench: Bench, wa
         await bench.result_of("quick")
         watched.calls.clear()
         task = await engine.submit("quick")
-        assert (task.phase, task.fence) == (Phase.RUNNING, 1)
+        assert (task.phase, task.attempt_number) == (Phase.RUNNING, 1)
         assert (await engine.wait(task.id)).outcome == b"1"
         assert {name: watched.calls[name] for name in ("create", "claim", "commit", "journal")} == {
             "create": 1,
@@ -313,7 +313,7 @@ async def test_one_of_which_only_the_receipt_was_lost_is_run(bench: Bench, watch
         while not (task := await only_task(engine)).is_terminal:
             clock.advance(1)
             await asyncio.sleep(0.001)
-        assert (task.phase, task.fence) == (Phase.COMPLETED, 1)
+        assert (task.phase, task.attempt_number) == (Phase.COMPLETED, 1)
 
 
 async def test_one_of_which_the_receipt_was_lost_and_that_was_not_begun_is_left_to_the_worker(
@@ -339,7 +339,7 @@ async def test_one_of_which_the_receipt_was_lost_and_that_was_not_begun_is_left_
         may_read.set()
         for task in (await engine.list_tasks()).tasks:
             assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
-        assert (await engine.wait(first.id)).task.fence == 1
+        assert (await engine.wait(first.id)).task.attempt_number == 1
     assert began == [1, 1]
 
 

@@ -91,7 +91,7 @@ async def test_one_that_had_to_wait_for_another_process_keeps_its_lease(tmp_path
         assert await sweep(elsewhere, now=asked_at + lease + timedelta(seconds=1)) == ()
         seen = await engine.task(task.id)
         assert seen.attempt is not None
-        assert (seen.phase, seen.fence) == (Phase.RUNNING, 1)
+        assert (seen.phase, seen.attempt_number) == (Phase.RUNNING, 1)
         assert seen.attempt.lease.expires_at == clock.now() + lease
         gate.set()
         assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED

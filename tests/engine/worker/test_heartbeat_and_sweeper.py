@@ -109,7 +109,7 @@ async def test_what_a_dead_worker_held_is_taken_back_when_its_lease_has_run_out(
     async with bench.working(QUICK, clock=clock) as engine:
         clock.advance(QUICK.lease - 0.2)
         await asyncio.sleep(0.05)
-        assert (await engine.view(task.id)).task.fence == 1, "its lease has not run out"
+        assert (await engine.view(task.id)).task.attempt_number == 1, "its lease has not run out"
         async with asyncio.timeout(20):
             while not (await engine.view(task.id)).task.is_terminal:
                 clock.advance(0.1)
@@ -324,7 +324,7 @@ async def test_nothing_is_taken_back_until_a_lease_after_the_store_was_away(benc
     watched.fail("list_overdue", times=1)
     async with bench.working(QUICK, clock=clock) as engine:
         await pass_time(1.7)
-        assert (await engine.task(task.id)).fence == 1, "whoever has it may live, and say so soon"
+        assert (await engine.task(task.id)).attempt_number == 1, "whoever has it may live, and say so soon"
         ending = asyncio.create_task(engine.wait(task.id))
         async with asyncio.timeout(30):
             while not ending.done():

@@ -33,7 +33,7 @@ async def test_one_that_somebody_else_has_by_now_is_not_run(bench: Bench) -> Non
         # It takes so long that its lease is over for everybody else.
         later = FakeClock(clock.now() + timedelta(hours=2))
         async with Engine(bench.store, bench.toolbox, settings=SELDOM, clock=later) as other:
-            await other.wait(task.id, until=lambda task: (task.phase, task.fence) == (Phase.RUNNING, 2))
+            await other.wait(task.id, until=lambda task: (task.phase, task.attempt_number) == (Phase.RUNNING, 2))
             read = asyncio.ensure_future(watched.done("journal"))
             may_read.set()
             await read

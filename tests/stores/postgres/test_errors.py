@@ -202,7 +202,7 @@ async def test_leases_are_extended_on_connections_that_a_restart_broke(own_postg
         task = await scene.create_running()
         await asyncio.gather(*(store.count_live(EVERYTHING) for _ in range(20)))
         await asyncio.to_thread(own_postgres.restart, "immediate")
-        held = [HeldAttempt(task.id, task.fence)]
+        held = [HeldAttempt(task.id, task.attempt_number)]
         assert await store.extend_leases(held, until=scene.clock.now() + timedelta(seconds=60)) == frozenset()
 
 

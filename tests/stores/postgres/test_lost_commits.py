@@ -91,7 +91,7 @@ async def test_a_task_that_is_begun_where_it_is_created_is_begun_once_though_the
     kind.breaks_at, kind.is_after = "WITH admitted", is_after
     task = await scene.create(claim=OFFER, **keyed(key))
     assert kind.breaks_at == "", "it broke"
-    assert (task.phase, task.fence, await scene.load(task)) == (Phase.RUNNING, 1, task)
+    assert (task.phase, task.attempt_number, await scene.load(task)) == (Phase.RUNNING, 1, task)
     assert [entry.event for entry in await scene.history(task)] == [Event.CREATE, Event.CLAIM]
     await store.close()
     database = database_url.rpartition("/")[2]

@@ -90,7 +90,7 @@ async def answer_all(store: Store, engine: Engine) -> dict[str, object]:
     ended = [await engine.wait(task.id) for task in tasks]
     return {
         "resumed_once": len(resumed) == len(set(resumed)) == len(tasks),
-        "attempts": sorted({view.task.fence for view in ended}),
+        "attempts": sorted({view.task.attempt_number for view in ended}),
         "got_their_own": all(view.outcome == str(numbers[view.task.id]).encode() for view in ended),
         "count": len(ended),
     }

@@ -35,10 +35,10 @@ async def one_task(store: Store, name: str, *, offers: bool) -> None:
     request = ClaimRequest("hammer", frozenset({TOOL}), name, LEASE, 1)
     created = await store.create(create(new, now, Limits()), quota=Quota(), now=now, claim=request if offers else None)
     for task in (created,) if created.attempt is not None else await store.claim(request, now=now):
-        step = Step("work", 0, "", encode(name), task.fence, now)
+        step = Step("work", 0, "", encode(name), task.attempt_number, now)
         try:
-            await apply(store, task.id, EVERYTHING, Note(task.fence, steps=(step,)), now=clock.now())
-            await apply(store, task.id, EVERYTHING, Complete(task.fence, encode(name)), now=clock.now())
+            await apply(store, task.id, EVERYTHING, Note(task.attempt_number, steps=(step,)), now=clock.now())
+            await apply(store, task.id, EVERYTHING, Complete(task.attempt_number, encode(name)), now=clock.now())
         except LeaseLost:
             continue
         print(task.id, flush=True)  # noqa: T201 - how the test follows it

@@ -83,7 +83,7 @@ async def test_a_question_that_nobody_answers_in_time_is_a_timeout(workshop: Wor
         task = await engine.submit("flow")
         view = await engine.wait(task.id)
         assert said(view) == "timeout"
-        assert view.task.fence > 1, "it was parked meanwhile"
+        assert view.task.attempt_number > 1, "it was parked meanwhile"
 
 
 async def test_a_question_that_nobody_answers_in_time_is_taken_back(workshop: Workshop) -> None:
@@ -213,5 +213,5 @@ async def test_a_pipeline_that_is_parked_while_it_undoes_begins_nothing_anew(wor
         await engine.answer(task.id, {"undo-0": {"action": "accept", "content": {}}})
         view = await engine.wait(task.id)
     assert cast("Any", said(view))["message"].endswith("no more; undone by undo")
-    assert view.task.fence == 2
+    assert view.task.attempt_number == 2
     assert called["beside"] == 1

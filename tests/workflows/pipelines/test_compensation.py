@@ -110,7 +110,7 @@ async def test_a_step_that_could_not_be_recorded_is_not_done_again_while_undoing
         await engine.answer(task.id, {"undo-0": {"action": "accept", "content": {}}})
         view = await engine.wait(task.id)
     assert cast("Any", said(view))["message"].startswith("step 'b' failed (too-large)")
-    assert view.task.fence == 2
+    assert view.task.attempt_number == 2
     assert log_of(workshop) == ["b"]
 
 

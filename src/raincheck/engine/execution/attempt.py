@@ -76,7 +76,7 @@ class FailureMapper:
         """Map an error that the body raised for its caller: it is the task's result."""
         content: Json = {"message": str(error)} if error.content is None else error.content  # type: ignore[assignment] # encode rejects what is not JSON
         result = encode(content, what=f"the error of tool {self.tool.name!r}")
-        return Complete(self.task.fence, result, is_error=True, status_message=str(error))
+        return Complete(self.task.attempt_number, result, is_error=True, status_message=str(error))
 
     def map_protocol_error(self, error: ProtocolError) -> Fail:
         """Map an error that the body raised as a protocol error."""
@@ -85,15 +85,15 @@ class FailureMapper:
         if error.data is not None:
             told["data"] = error.data
         shown = encode(cast("Json", told), what=f"the error of tool {self.tool.name!r}")
-        return Fail(self.task.fence, shown, message, retryable=False, chance=self.draw_jitter())
+        return Fail(self.task.attempt_number, shown, message, retryable=False, chance=self.draw_jitter())
 
     def map_timeout(self) -> Fail:
         """Map an attempt that took too long."""
-        message = f"attempt {self.task.fence} took longer than {self.tool.attempt_timeout:g} s"
+        message = f"attempt {self.task.attempt_number} took longer than {self.tool.attempt_timeout:g} s"
         logger.warning("task %s: %s (tool %s)", self.task.log_id, message, self.tool.name)
         error = encode({"kind": "timeout", "message": message})
         retryable = self._may_be_cut_off and issubclass(TimeoutError, self.tool.retry_on)
-        return Fail(self.task.fence, error, message, retryable=retryable, chance=self.draw_jitter())
+        return Fail(self.task.attempt_number, error, message, retryable=retryable, chance=self.draw_jitter())
 
     def map_unexpected_error(self, error: BaseException) -> Fail:
         """Map an unexpected error of the body."""
@@ -102,7 +102,7 @@ class FailureMapper:
         logger.error(
             "task %s: attempt %d of tool %s raised %s (error %s)",
             self.task.log_id,
-            self.task.fence,
+            self.task.attempt_number,
             self.tool.name,
             type(error).__name__,
             error_id,
@@ -117,9 +117,9 @@ class FailureMapper:
             # A configuration error recurs on every attempt.
             retryable &= not isinstance(error, ConfigurationError)
         shown = encode({"kind": "error", "message": message, "error_id": error_id})
-        told = {"error_id": error_id, "type": type(error).__name__}
-        detail = encode({**told, "traceback": text[-self.traceback_limit :]})
-        return Fail(self.task.fence, shown, message, retryable=retryable, chance=self.draw_jitter(), detail=detail)
+        facts = {"error_id": error_id, "type": type(error).__name__, "traceback": text[-self.traceback_limit :]}
+        fence, chance = self.task.attempt_number, self.draw_jitter()
+        return Fail(fence, shown, message, retryable=retryable, chance=chance, detail=encode(facts))
 
     @property
     def _may_be_cut_off(self) -> bool:
@@ -222,7 +222,7 @@ class AttemptExecution:
             owner=task.owner.key,
             tool=task.tool.name,
             version=task.tool.version,
-            attempt=task.fence,
+            attempt=task.attempt_number,
             caller=_read(journal.caller),
             variables=cast("Mapping[str, Json]", _read(journal.variables) or {}),
         )

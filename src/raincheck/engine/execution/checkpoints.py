@@ -177,7 +177,7 @@ class Checkpoints:
     def _who(self) -> str:
         task: Task = self._task
         began = "" if self._version == task.tool.version else f", begun under version {task.tool.version!r}"
-        return f"attempt {task.fence} (tool {task.tool.name!r} in version {self._version!r}{began})"
+        return f"attempt {task.attempt_number} (tool {task.tool.name!r} in version {self._version!r}{began})"
 
 
 def _named(name: str, occurrence: int) -> str:

@@ -71,7 +71,7 @@ class AttemptRunner:
             return await self.run(task, journal, may_start=may_start)
         except Exception:
             # The lease expires, and another worker claims the task.
-            logger.exception("task %s: attempt %d could not be run", task.log_id, task.fence)
+            logger.exception("task %s: attempt %d could not be run", task.log_id, task.attempt_number)
             return None
 
     async def run(self, task: Task, journal: Journal | None = None, *, may_start: bool = True) -> Task | None:
@@ -91,7 +91,7 @@ class AttemptRunner:
         self._unsettled.add(over)
         try:
             journal = journal or await self.read_journal(task)
-            if journal is None or journal.task.attempt is None or journal.task.fence != task.fence:
+            if journal is None or journal.task.attempt is None or journal.task.attempt_number != task.attempt_number:
                 return None
             hold = self._new_session(journal, tool, over)
             if self._is_stopping or not may_start:

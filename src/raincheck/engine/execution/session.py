@@ -101,7 +101,7 @@ class AttemptSession:
         self.is_coroutine = is_coroutine
         self.task: Task = journal.task
         self.journal = journal
-        self.fence = journal.task.fence
+        self.fence = journal.task.attempt_number
         self.stop_reason: StopReason | None = None
         self.park_command: Park | None = None
         self.state_number: int | None = (

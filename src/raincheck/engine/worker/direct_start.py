@@ -106,7 +106,7 @@ class DirectStarter:
         now = self._deps.clock.now()
         if now - asked_at > self._claim_request.lease_for / 3:
             with suppress(StoreError):
-                held = HeldAttempt(task.id, task.fence)
+                held = HeldAttempt(task.id, task.attempt_number)
                 await self._deps.store.extend_leases([held], until=now + self._claim_request.lease_for)
 
     def _resolve_created(self, kept: asyncio.Future[Task], what: Task | BaseException) -> None:

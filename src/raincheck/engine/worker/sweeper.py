@@ -80,7 +80,8 @@ class Sweeper:
     async def _sweep(self) -> None:
         while swept := await sweep(self._deps.store, now=self._deps.clock.now(), limit=BATCH_SIZE):
             for task in swept:
-                logger.info("task %s was taken back from attempt %d: it is %s", task.log_id, task.fence, task.phase)
+                number = task.attempt_number
+                logger.info("task %s was taken back from attempt %d: it is %s", task.log_id, number, task.phase)
             if len(swept) < BATCH_SIZE:
                 break
 

@@ -115,9 +115,15 @@ class SqliteTables:
 
     def _next_turn(self, new: Task) -> tuple[int, bool]:
         """Return the turn of a task, and whether other tasks wait in its line."""
-        whose = {"namespace": new.namespace, "owner": new.owner.key, "priority": new.priority, "fence": new.fence}
-        tool = {"tool": new.tool.name, "tool_version": new.tool.version}
-        return self._connection.execute(QUERIES["next_turn"], whose | tool).fetchone()
+        parameters = {
+            "namespace": new.namespace,
+            "owner": new.owner.key,
+            "priority": new.priority,
+            "fence": new.attempt_number,
+            "tool": new.tool.name,
+            "tool_version": new.tool.version,
+        }
+        return self._connection.execute(QUERIES["next_turn"], parameters).fetchone()
 
     def _put_payload(self, pk: int, kind: str, body: Payload | None) -> None:
         if body is not None:

@@ -100,7 +100,7 @@ class JobQueueContract(DispatcherContractBase):
 
     async def test_a_change_that_is_stale_brings_no_job(self, scene: StoreHarness) -> None:
         task = await scene.create_running()
-        change = decide(task, Release(task.fence), scene.clock.now())
+        change = decide(task, Release(task.attempt_number), scene.clock.now())
         assert change is not None
         await scene.store.commit([change])
         jobs = await self.job_count()
@@ -113,7 +113,7 @@ class JobQueueContract(DispatcherContractBase):
         self, scene: StoreHarness
     ) -> None:
         good, stale = await scene.create_running(), await scene.create_running()
-        changes = [decide(task, Release(task.fence), scene.clock.now()) for task in (good, stale)]
+        changes = [decide(task, Release(task.attempt_number), scene.clock.now()) for task in (good, stale)]
         await scene.apply(stale, Cancel("alice"))
         jobs = await self.job_count()
         with pytest.raises(StaleChange):

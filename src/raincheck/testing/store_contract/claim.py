@@ -19,7 +19,7 @@ from raincheck.testing.store_contract.base import StoreContractBase
 
 
 def held_attempt(task: Task) -> HeldAttempt:
-    return HeldAttempt(task.id, task.fence)
+    return HeldAttempt(task.id, task.attempt_number)
 
 
 class ClaimContract(StoreContractBase):
@@ -28,7 +28,7 @@ class ClaimContract(StoreContractBase):
         scene.clock.advance(1)
         (task,) = await scene.claim(holder="worker-7")
         assert task.attempt is not None
-        assert (task.phase, task.fence, task.attempt.number) == (Phase.RUNNING, 1, 1)
+        assert (task.phase, task.attempt_number, task.attempt.number) == (Phase.RUNNING, 1, 1)
         assert task.attempt.lease.holder == "worker-7"
         assert task.attempt.lease.expires_at == scene.clock.now() + LEASE
         assert (task.version, task.id) == (created.version + 1, created.id)
@@ -100,7 +100,7 @@ class ClaimContract(StoreContractBase):
         for fence in range(2, 6):
             await scene.apply(task, Release(fence - 1))
             (task,) = await scene.claim()
-            assert task.fence == fence
+            assert task.attempt_number == fence
 
     async def test_a_stale_worker_cannot_write_to_a_reclaimed_task(self, scene: StoreHarness) -> None:
         stale = await scene.create_running()
@@ -176,7 +176,7 @@ class ClaimContract(StoreContractBase):
         (swept,) = await sweep(scene.store, now=scene.clock.now())
         assert (swept.phase, swept.failures, swept.attempt) == (Phase.QUEUED, 1, None)
         (again,) = await scene.claim()
-        assert (again.id, again.fence) == (task.id, 2)
+        assert (again.id, again.attempt_number) == (task.id, 2)
 
     async def test_a_holder_who_extends_in_time_is_not_cut_off_by_a_sweep_under_way(self, scene: StoreHarness) -> None:
         task = await scene.create_running()

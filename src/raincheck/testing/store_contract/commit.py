@@ -162,7 +162,7 @@ class CommitContract(StoreContractBase):
         await scene.apply(task, Release(1))
         (again,) = await scene.claim()
         journal = await scene.store.journal(again.id, EVERYTHING, now=scene.clock.now())
-        assert (again.fence, [step.name for step in journal.steps]) == (2, ["load"])
+        assert (again.attempt_number, [step.name for step in journal.steps]) == (2, ["load"])
 
     async def test_an_artifact_is_readable_while_the_task_works_and_can_be_replaced(self, scene: StoreHarness) -> None:
         task = await scene.create_running()

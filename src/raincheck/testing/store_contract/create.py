@@ -66,7 +66,7 @@ class CreateContract(StoreContractBase):
 
     async def test_the_same_key_finds_a_task_that_has_ended(self, scene: StoreHarness) -> None:
         task = await scene.create_running(idempotency_key="key", request_digest=SAME)
-        ended = await scene.apply(task, Complete(task.fence, encode(1)))
+        ended = await scene.apply(task, Complete(task.attempt_number, encode(1)))
         assert await scene.create(idempotency_key="key", request_digest=SAME) == ended
 
     async def test_the_same_key_for_another_request_is_a_conflict(self, scene: StoreHarness) -> None:

@@ -37,7 +37,7 @@ class DirectStartContract(StoreContractBase):
         creation = scene.creation(caller=encode("alice"), actor="alice")
         now = scene.clock.now()
         task = await scene.store.create(creation, quota=Quota(live=1, created=1), now=now, claim=offer)
-        assert (task.id, task.phase, task.fence, task.version) == (creation.task.id, Phase.RUNNING, 1, 2)
+        assert (task.id, task.phase, task.attempt_number, task.version) == (creation.task.id, Phase.RUNNING, 1, 2)
         assert task.attempt == Attempt(1, now, Lease("creator", now + LEASE))
         journal = await scene.store.journal(task.id, EVERYTHING, now=now)
         assert await scene.load(task) == task == journal.task
@@ -198,7 +198,7 @@ class DirectStartContract(StoreContractBase):
         made = await asyncio.gather(*(scene.create(claim=offer, **KEYED) for offer in offers))
         assert len(set(map(self.holder, made))) == 1
         assert made == [made[0]] * 10
-        assert (made[0].fence, len(await scene.history(made[0]))) == (1, 2)
+        assert (made[0].attempt_number, len(await scene.history(made[0]))) == (1, 2)
 
     async def test_claims_that_race_with_offers_get_nothing_that_is_begun(
         self, scene: StoreHarness, offer: ClaimRequest

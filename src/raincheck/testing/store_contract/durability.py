@@ -124,7 +124,7 @@ class DurabilityContract(StoreContractBase):
             mine, lost = await scene.create_running(), await scene.create_running()
             await scene.apply(lost, Cancel("alice"))
             until = clock.now() + 9 * LEASE
-            held = [HeldAttempt(task.id, task.fence) for task in (mine, lost)]
+            held = [HeldAttempt(task.id, task.attempt_number) for task in (mine, lost)]
 
             async def heartbeat() -> frozenset[TaskId]:
                 twin = store.new_handle()

@@ -221,7 +221,7 @@ class FairQueueContract(StoreContractBase):
         ids: list[TaskId] = []
         for _ in range(count):
             (task,) = await scene.claim()
-            await scene.apply(task, Complete(task.fence, encode("done")))
+            await scene.apply(task, Complete(task.attempt_number, encode("done")))
             ids.append(task.id)
         return ids
 
@@ -232,7 +232,7 @@ class FairQueueContract(StoreContractBase):
         got: Counter[Owner] = Counter()
         for _ in range(claims):
             (task,) = await scene.claim()
-            await scene.apply(task, Complete(task.fence, encode("done")))
+            await scene.apply(task, Complete(task.attempt_number, encode("done")))
             got[task.owner] += 1
             if task.owner in PATIENT:
                 await scene.create(owner=task.owner)

@@ -97,7 +97,7 @@ class FamilyContract(StoreContractBase):
         await scene.apply(parent, Cancel("alice"))
         with pytest.raises(LeaseLost):
             await scene.apply(child, Complete(1, encode("too late")))
-        held = [HeldAttempt(child.id, child.fence)]
+        held = [HeldAttempt(child.id, child.attempt_number)]
         assert await scene.store.extend_leases(held, until=scene.clock.now() + LEASE) == {child.id}
 
     async def test_what_completes_leaves_its_children_alone(self, scene: StoreHarness) -> None:
@@ -110,7 +110,7 @@ class FamilyContract(StoreContractBase):
     async def test_a_parent_that_dies_for_the_last_time_takes_its_children_with_it(self, scene: StoreHarness) -> None:
         parent, child = await self.family(scene, of={"retry": RetryPolicy(on_interrupt=OnInterrupt.FAIL)})
         now = scene.clock.advance(LEASE.total_seconds())
-        await scene.store.extend_leases([HeldAttempt(child.id, child.fence)], until=now + LEASE)
+        await scene.store.extend_leases([HeldAttempt(child.id, child.attempt_number)], until=now + LEASE)
         assert [task.id for task in await sweep(scene.store, now=now)] == [parent.id]
         assert (await scene.load(child)).phase is Phase.CANCELLED
 

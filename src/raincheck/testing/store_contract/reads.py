@@ -253,7 +253,7 @@ class ChangeFeedContract(StoreContractBase):
         assert late is not None
         await scene.apply(stale, Cancel("alice"))
         with scene.store.listen() as feed:
-            held = [HeldAttempt(task.id, task.fence)]
+            held = [HeldAttempt(task.id, task.attempt_number)]
             await scene.store.extend_leases(held, until=scene.clock.now() + LEASE)
             with pytest.raises(StaleChange):
                 await scene.store.commit([late])

@@ -130,7 +130,7 @@ def task_table(tasks: list[Task], now: datetime, width: int = FILE_WIDTH) -> Tab
 
 
 def _cells(task: Task, now: datetime, *, has_room: bool) -> dict[str, Text]:
-    again = "" if has_room or task.fence < 2 else f"attempt {task.fence}"
+    again = "" if has_room or task.attempt_number < 2 else f"attempt {task.attempt_number}"
     return {
         "id": Text(format_id(task.id) if has_room else format_id(task.id)[: MAX_COLUMN_WIDTHS["id"]]),
         "namespace": Text(printable(task.namespace)),
@@ -138,7 +138,7 @@ def _cells(task: Task, now: datetime, *, has_room: bool) -> dict[str, Text]:
         "tool": Text(printable(_name(task.tool))),
         "status": results.format_phase(task),
         "age": Text(format_age(task.created_at, now).removesuffix(" ago")),
-        "attempt": Text(str(task.fence)),
+        "attempt": Text(str(task.attempt_number)),
         "progress": Text(", ".join(filter(None, [again, format_task_progress(task)]))),
     }
 

@@ -94,7 +94,7 @@ def _facts(task: Task, now: datetime) -> Iterator[tuple[str, Text]]:
     yield "owner", Text(format_owner(task.owner))
     if task.parent_id is not None:
         yield "parent", Text(printable(task.parent_id))
-    yield "attempt", Text(f"{task.fence}" + (f", {task.failures} went wrong" if task.failures else ""))
+    yield "attempt", Text(f"{task.attempt_number}" + (f", {task.failures} went wrong" if task.failures else ""))
     if task.attempt is not None:
         lease = task.attempt.lease
         ends = "ends" if lease.expires_at > now else "ran out"
